@@ -32,8 +32,8 @@ def follow(page: Page, link: Locator) -> None:
 
 def computed_values(page: Page) -> list[tuple[str, float, float]]:
     """Every value that the browser computed, with its name and the model's value."""
-    rows = page.locator(".sum[data-theirs]").evaluate_all(
-        "elements => elements.map(element => [element.dataset.name, element.dataset.mine, element.dataset.theirs])"
+    rows = page.locator(".sum[data-model-value]").evaluate_all(
+        "elements => elements.map(({ dataset }) => [dataset.name, dataset.computed, dataset.modelValue])"
     )
     return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in rows]
 

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.browser
 TEXT = "w16 w22 w17 w5"
 ATTENTION = "tokens embedding positions projection scores sum heads kinds residual feed_forward"
 STEPS = {
-    "mood": f"{ATTENTION} pooling reading",
-    "names": f"{ATTENTION} reading",
-    "holes": f"{ATTENTION} reading",
+    "mood": f"{ATTENTION} pooling head_output",
+    "names": f"{ATTENTION} head_output",
+    "holes": f"{ATTENTION} head_output",
     "vectors": f"{ATTENTION} pooling",
-    "elmo": "tokens embedding gates mixing reading",
+    "elmo": "tokens embedding gates mixing head_output",
 }
 TEXTS = {"holes": "w16 [MASK] w17 [MASK]", "vectors": "w16 w22\tw17", "elmo": "w16 w22\tw17"}
 PATIENCE = 20_000  # milliseconds
@@ -123,7 +123,7 @@ def test_every_step_of_an_encoder(page: Page, model: str) -> None:
     for step in walk_steps(page):
         walked.append(step)
         assert page.locator(".map").get_by_text("cross").count() == 0
-        checked = page.locator(".sum[data-theirs]").count()
+        checked = page.locator(".sum[data-model-value]").count()
         assert page.locator(".sum").count() == checked or step == "kinds", "a number is checked against the model's"
     assert walked == STEPS[model].split()
 
@@ -137,7 +137,7 @@ def test_accessibility(chromium: Browser, encoder_server: RunningServer, scheme:
     places = [
         *(("use", model) for model in STEPS),
         ("card", "mood"),
-        ("look/reading", "holes"),
+        ("look/head_output", "holes"),
         ("look/mixing", "elmo"),
     ]
     for place, model in places:

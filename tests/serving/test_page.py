@@ -121,7 +121,7 @@ def test_the_url_of_an_attention_cell_restores_it(page: Page, trace: Trace, sour
     expect(page.locator(".where")).to_have_text(text)
     expect(page.locator(".cursor:visible")).to_have_count(1)
     weight = float(trace.activation("decoder.1.cross_attention.weights")[2, 2, 1])
-    assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
+    assert float(page.locator(".sum").get_attribute("data-computed") or "nan") == pytest.approx(weight, abs=1e-5)
 
 
 def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
@@ -192,11 +192,11 @@ def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: Lo
 
 def test_byte_tokens_are_shown_as_text(page: Page) -> None:
     visit(page, "hand")
-    spell = "async tokens => (await import('/spelling.js')).spelled(tokens)"
-    assert page.evaluate(spell, ["caff", "Ã¨", "Ġbello", "Ċ"]) == ["caff", "è", " bello", "\n"]
-    assert page.evaluate(spell, ["Ã", "¨"]) == ["", "è"]
-    assert page.evaluate(spell, ["▁caff", "è"]) == [" caff", "è"]
-    assert page.evaluate(spell, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
+    detokenize = "async tokens => (await import('/words.js')).detokenize(tokens)"
+    assert page.evaluate(detokenize, ["caff", "Ã¨", "Ġbello", "Ċ"]) == ["caff", "è", " bello", "\n"]
+    assert page.evaluate(detokenize, ["Ã", "¨"]) == ["", "è"]
+    assert page.evaluate(detokenize, ["▁caff", "è"]) == [" caff", "è"]
+    assert page.evaluate(detokenize, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
 
 
 def test_a_stopped_server_gets_a_message(chromium: Browser, loaded_models: list[LoadedModel]) -> None:

@@ -90,7 +90,7 @@ def test_hovering_a_cell_shows_its_calculation(
     assert calculation.get_attribute("data-name") == named
     points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
     cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
-    assert float(calculation.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
+    assert float(calculation.get_attribute("data-model-value") or "nan") == pytest.approx(cell.value, abs=1e-5)
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
     expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
@@ -108,14 +108,16 @@ def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[
     products = (dot.locator(".terms p").text_content() or "").split(" + ")
     assert len(products) == width
     factors = [[number(factor) for factor in product.split(" · ")] for product in products]
-    assert sum(x * y for x, y in factors) == pytest.approx(float(dot.get_attribute("data-theirs") or "nan"), abs=1e-3)
+    assert sum(x * y for x, y in factors) == pytest.approx(
+        float(dot.get_attribute("data-model-value") or "nan"), abs=1e-3
+    )
     softmax.locator("summary").click()
     expect(softmax.locator(".terms sup")).to_have_count(1 + len(source))
     exponents = softmax.locator(".terms sup").all_text_contents()
     numerator, denominator = number(exponents[0]), [number(exponent) for exponent in exponents[1:]]
     assert len(denominator) == len(source)
     assert math.exp(numerator) / sum(map(math.exp, denominator)) == pytest.approx(
-        float(softmax.get_attribute("data-theirs") or "nan"), abs=1e-3
+        float(softmax.get_attribute("data-model-value") or "nan"), abs=1e-3
     )
     page.locator("svg.matrix").first.press("ArrowDown")
     expect(page.locator(".where")).to_contain_text(f"{source[2]} → ")

@@ -4,11 +4,11 @@
 
 /** @param {number[]} a @param {number[]} b */
 export function dot(a, b) {
-  return a.reduce((sum, one, n) => sum + one * b[n], 0);
+  return a.reduce((sum, value, n) => sum + value * b[n], 0);
 }
 
 /** a · b @param {number[][]} a @param {number[][]} b */
-export function product(a, b) {
+export function matmul(a, b) {
   return a.map((row) =>
     b[0].map((_, n) =>
       dot(
@@ -20,38 +20,38 @@ export function product(a, b) {
 }
 
 /** @param {number[][]} a */
-export function transposed(a) {
+export function transpose(a) {
   return a[0].map((_, n) => a.map((row) => row[n]));
 }
 
 /** e^x / Σ e^x; the maximum is subtracted first for numerical stability. @param {Row} row */
 export function softmax(row) {
-  const top = Math.max(...row.map((one) => one ?? -Infinity));
-  const powers = row.map((one) => (one === null ? 0 : Math.exp(one - top)));
-  const sum = powers.reduce((total, one) => total + one, 0);
-  return powers.map((one) => (sum ? one / sum : 0));
+  const top = Math.max(...row.map((value) => value ?? -Infinity));
+  const exponentials = row.map((value) => (value === null ? 0 : Math.exp(value - top)));
+  const sum = exponentials.reduce((total, value) => total + value, 0);
+  return exponentials.map((value) => (sum ? value / sum : 0));
 }
 
 /** @param {number[]} row */
 export function mean(row) {
-  return row.reduce((sum, one) => sum + one, 0) / row.length;
+  return row.reduce((sum, value) => sum + value, 0) / row.length;
 }
 
 /** √(variance + ε), or of a root-mean-square norm √(mean square + ε). @param {number[]} row @param {number} epsilon @param {boolean} centered */
 export function deviation(row, epsilon, centered) {
   const middle = centered ? mean(row) : 0;
-  return Math.sqrt(mean(row.map((one) => (one - middle) ** 2)) + epsilon);
+  return Math.sqrt(mean(row.map((value) => (value - middle) ** 2)) + epsilon);
 }
 
-/** §3.5: sinusoidal encoding of a position. @param {number} place @param {number} unit @param {number} width @param {string} layout */
-export function wave(place, unit, width, layout) {
-  const { pair, odd } = waveOf(unit, width, layout);
-  const angle = place / 10000 ** ((2 * pair) / width);
+/** §3.5: sinusoidal encoding of a position. @param {number} position @param {number} unit @param {number} width @param {string} layout */
+export function sinusoid(position, unit, width, layout) {
+  const { pair, odd } = frequencyOf(unit, width, layout);
+  const angle = position / 10000 ** ((2 * pair) / width);
   return odd ? Math.cos(angle) : Math.sin(angle);
 }
 
 /** Frequency of a unit, and whether it is a cosine: interleaved, or all sines first. @param {number} unit @param {number} width @param {string} layout */
-export function waveOf(unit, width, layout) {
+export function frequencyOf(unit, width, layout) {
   const half = width / 2;
   return layout === "interleaved"
     ? { pair: Math.floor(unit / 2), odd: unit % 2 === 1 }

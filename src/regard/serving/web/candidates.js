@@ -4,14 +4,14 @@ import { h } from "./dom.js";
 import { percent } from "./numbers.js";
 
 /**
- * @param {{id: number, token: string, probability: number}[]} them @param {number} chosen id of the selected token
+ * @param {{id: number, token: string, probability: number}[]} tokens @param {number} chosen id of the selected token
  * @param {(id: number) => void} [onChoose]
  */
-export function candidates(them, chosen, onChoose) {
+export function candidates(tokens, chosen, onChoose) {
   return h(
     "ol",
     { class: "candidates" },
-    them.map(({ id, token, probability }) => {
+    tokens.map(({ id, token, probability }) => {
       const inside = [
         h("code", {}, token),
         h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),

@@ -1,8 +1,8 @@
 // The model view: description, size and model card.
 
+import { abilityOf } from "./abilities.js";
 import { h, replace } from "./dom.js";
-import { many } from "./numbers.js";
-import { useOf } from "./uses.js";
+import { abbreviateCount } from "./numbers.js";
 
 /** @param {HTMLElement} root @param {any} app */
 export async function showCard(root, app) {
@@ -10,7 +10,7 @@ export async function showCard(root, app) {
   const { settings } = about;
   /** @type {[string, any][]} */
   const facts = [
-    ["Parameters", many(about.parameters)],
+    ["Parameters", abbreviateCount(about.parameters)],
     ["Layers", settings.layers],
     ["Width", settings.width],
     ["Heads", settings.heads],
@@ -20,18 +20,18 @@ export async function showCard(root, app) {
     root,
     h("p", { class: "kind" }, about.family),
     h("h1", {}, about.name),
-    h("p", { class: "say" }, useOf(about).says(about)),
+    h("p", { class: "say" }, abilityOf(about).description(about)),
     h(
       "dl",
       { class: "figures" },
       facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
     ),
-    ...(about.card ? written(about.card) : []),
+    ...(about.card ? renderMarkdown(about.card) : []),
   );
 }
 
 /** Render the model card: paragraphs, headings, tables and code blocks of Markdown. @param {string} card */
-function written(card) {
+function renderMarkdown(card) {
   return card
     .split(/\n{2,}/)
     .slice(1)
@@ -68,7 +68,7 @@ function table(block) {
         h(
           "tr",
           {},
-          head.map((one) => h("th", { scope: "col" }, one)),
+          head.map((cell) => h("th", { scope: "col" }, cell)),
         ),
       ),
       h(
@@ -78,7 +78,7 @@ function table(block) {
           h(
             "tr",
             {},
-            row.map((one) => h("td", {}, one)),
+            row.map((cell) => h("td", {}, cell)),
           ),
         ),
       ),

@@ -1,48 +1,48 @@
 // View of an embedding model: the cosine similarity of two texts.
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { dot } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
-import { live } from "./live.js";
+import { liveRequest } from "./live_request.js";
 import { matrix } from "./matrix.js";
 import { exact, short } from "./numbers.js";
-import { answering, halves, joined, writing } from "./pane.js";
-import { link, note } from "./state.js";
+import { joinPair, resultPane, splitPair, textPane } from "./panes.js";
+import { link, updateUrl } from "./state.js";
 
 const UNITS = 64; // units of each vector that are drawn
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showCompare(root, app, state) {
   const { about } = app;
-  const [first, second] = halves(state.text);
+  const [first, second] = splitPair(state.text);
   const limits = { maxlength: Math.floor(app.limits.max_characters / 2), placeholder: "Type here" };
-  const one = writing("source", "First text", { ...limits, value: first });
-  const other = writing("second", "Second text", { ...limits, value: second });
-  const { out, latency, inside, pane } = answering("Similarity");
-  replace(root, h("div", { class: "desk" }, one.pane, other.pane), h("div", { class: "likeness" }, pane));
-  const again = live({
-    fields: [one.field, other.field],
+  const firstInput = textPane("source", "First text", { ...limits, value: first });
+  const secondInput = textPane("second", "Second text", { ...limits, value: second });
+  const { out, latency, inside, pane } = resultPane("Similarity");
+  replace(root, h("div", { class: "desk" }, firstInput.pane, secondInput.pane), h("div", { class: "likeness" }, pane));
+  const send = liveRequest({
+    fields: [firstInput.field, secondInput.field],
     out,
     latency,
-    ask: (signal) => {
-      const input = [one.field.value, other.field.value];
-      note({ text: joined(input[0], input[1]) });
+    request: (signal) => {
+      const input = [firstInput.field.value, secondInput.field.value];
+      updateUrl({ text: joinPair(input[0], input[1]) });
       inside.href = link({ view: "look" });
       if (!input.every((text) => text.trim())) return null;
-      return ask("/v1/embeddings", { model: about.name, input }, signal);
+      return request("/v1/embeddings", { model: about.name, input }, signal);
     },
-    show: (found) => replace(out, ...(found ? told(found.data) : [h("p", { class: "empty" }, "Enter two texts.")])),
+    show: (response) => replace(out, ...(response ? resultElements(response.data) : [h("p", { class: "empty" }, "Enter two texts.")])),
   });
-  await again();
-  (first && !second ? other : one).field.focus({ preventScroll: true });
+  await send();
+  (first && !second ? secondInput : firstInput).field.focus({ preventScroll: true });
 }
 
 /** @param {any[]} data */
-function told(data) {
-  const vectors = data.map((one) => one.embedding);
+function resultElements(data) {
+  const vectors = data.map((item) => item.embedding);
   const cosine = dot(vectors[0], vectors[1]);
   const width = vectors[0].length;
-  const least = Math.min(UNITS, width);
+  const drawn = Math.min(UNITS, width);
   return [
     h(
       "p",
@@ -57,11 +57,11 @@ function told(data) {
     ),
     matrix({
       title: "The two vectors",
-      note: `of length 1${least < width ? `; the first ${least} of ${width} units` : ""}`,
-      values: vectors.map((vector) => vector.slice(0, least)),
+      note: `of length 1${drawn < width ? `; the first ${drawn} of ${width} units` : ""}`,
+      values: vectors.map((vector) => vector.slice(0, drawn)),
       rows: ["first", "second"],
     }).element,
-    data.some((one) => one.truncated) &&
+    data.some((item) => item.truncated) &&
       h("p", { class: "note" }, "A text exceeds the model's maximum length and was truncated."),
   ].filter(Boolean);
 }

@@ -12,7 +12,7 @@ const SVG = "http://www.w3.org/2000/svg";
  * @returns {any}
  */
 export function h(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+  return configure(document.createElement(tag), attributes, children);
 }
 
 /**
@@ -21,17 +21,17 @@ export function h(tag, attributes = {}, ...children) {
  * @returns {any}
  */
 export function s(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return configure(document.createElementNS(SVG, tag), attributes, children);
 }
 
 /** @param {any} element @param {Attributes} attributes @param {(Child | Child[])[]} children */
-function filled(element, attributes, children) {
+function configure(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name === "style")
-      for (const [key, one] of Object.entries(value)) element.style.setProperty(key, String(one));
+      for (const [key, property] of Object.entries(value)) element.style.setProperty(key, String(property));
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
@@ -58,12 +58,25 @@ export function replace(element, ...children) {
 
 /**
  * Debounce a function: call it once, after calls have paused for some milliseconds.
- * @param {(...given: any[]) => void} act @param {number} milliseconds
+ * @param {(...args: any[]) => void} act @param {number} milliseconds
  */
-export function settled(act, milliseconds) {
+export function debounce(act, milliseconds) {
   let timer = 0;
-  return (/** @type {any[]} */ ...given) => {
+  return (/** @type {any[]} */ ...args) => {
     clearTimeout(timer);
-    timer = window.setTimeout(() => act(...given), milliseconds);
+    timer = window.setTimeout(() => act(...args), milliseconds);
   };
+}
+
+/** Format a formula: subscripts as in W_q, superscripts as in 10000^(2i/d); cross_attention stays unchanged. @param {string} text @returns {(Node | string)[]} */
+export function formatFormula(text) {
+  return text
+    .split(/((?<=\b[A-Za-z])_\w+|\^\([^)]*\)|\^[\w−.∞-]+)/)
+    .map((part) =>
+      part.startsWith("_") && part.length > 1
+        ? h("sub", {}, part.slice(1))
+        : part.startsWith("^") && part.length > 1
+          ? h("sup", {}, part.slice(1).replace(/^\(|\)$/g, ""))
+          : part,
+    );
 }

@@ -1,50 +1,50 @@
 // View of a masked language model: each mask shows its best prediction; selecting it lists the others.
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace } from "./dom.js";
-import { live } from "./live.js";
+import { liveRequest } from "./live_request.js";
 import { percent } from "./numbers.js";
-import { answering, writing } from "./pane.js";
-import { link, note } from "./state.js";
-import { legend, sureness } from "./words.js";
+import { resultPane, textPane } from "./panes.js";
+import { link, updateUrl } from "./state.js";
+import { confidenceClass, confidenceLegend } from "./words.js";
 
 const MASK = "[MASK]";
-const BEST = 10; // predictions per mask
+const TOP_K = 10; // predictions per mask
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showFill(root, app, state) {
   const { about } = app;
-  const one = writing("source", "Text", {
+  const input = textPane("source", "Text", {
     maxlength: app.limits.max_characters,
     placeholder: `Type here, with ${MASK} for a missing word`,
     value: state.text,
   });
-  const { field } = one;
-  const hole = h("button", { type: "button", id: "hole", on: { click: () => insert() } }, `Insert ${MASK}`);
-  one.pane.append(h("div", { class: "foot" }, hole));
-  const { out, latency, inside, pane } = answering("Predicted text");
+  const { field } = input;
+  const maskButton = h("button", { type: "button", id: "hole", on: { click: () => insertMask() } }, `Insert ${MASK}`);
+  input.pane.append(h("div", { class: "foot" }, maskButton));
+  const { out, latency, inside, pane } = resultPane("Predicted text");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   replace(
     root,
-    h("div", { class: "desk" }, one.pane, pane),
-    legend("Select a word to see other predictions."),
+    h("div", { class: "desk" }, input.pane, pane),
+    confidenceLegend("Select a word to see other predictions."),
     detail,
   );
-  const again = live({
+  const send = liveRequest({
     fields: [field],
     out,
     latency,
-    ask: (signal) => {
+    request: (signal) => {
       const text = field.value;
-      note({ text });
+      updateUrl({ text });
       inside.href = link({ view: "look" });
       replace(detail);
       if (!text.includes(MASK)) return null;
-      return ask("/v1/fill", { text, model: about.name, top_k: BEST }, signal);
+      return request("/v1/fill", { text, model: about.name, top_k: TOP_K }, signal);
     },
-    show: (found) => {
-      if (!found)
+    show: (response) => {
+      if (!response)
         return replace(
           out,
           h(
@@ -53,7 +53,7 @@ export async function showFill(root, app, state) {
             field.value.trim() ? `This text contains no ${MASK}.` : "Enter a text.",
           ),
         );
-      const [filled] = found.results;
+      const [filled] = response.results;
       const parts = filled.source.split(MASK);
       if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", {}, filled.text)); // the text has other mask tokens too
       replace(
@@ -62,19 +62,19 @@ export async function showFill(root, app, state) {
           "p",
           {},
           parts.flatMap((/** @type {string} */ part, /** @type {number} */ n) =>
-            n < filled.masks.length ? [part, guess(filled.masks[n], n)] : [part],
+            n < filled.masks.length ? [part, wordButton(filled.masks[n], n)] : [part],
           ),
         ),
       );
       choose(filled.masks[0], 0);
     },
   });
-  const guess = (/** @type {any[]} */ guesses, /** @type {number} */ n) =>
+  const wordButton = (/** @type {any[]} */ guesses, /** @type {number} */ n) =>
     h(
       "button",
       {
         type: "button",
-        class: `said filled ${sureness(guesses[0].probability)}`,
+        class: `said filled ${confidenceClass(guesses[0].probability)}`,
         title: percent(guesses[0].probability),
         data: { probability: String(guesses[0].probability) },
         on: { click: () => choose(guesses, n) },
@@ -83,7 +83,7 @@ export async function showFill(root, app, state) {
     );
   const choose = (/** @type {any[]} */ guesses, /** @type {number} */ n) => {
     [...out.querySelectorAll(".filled")].forEach((button, m) => button.setAttribute("aria-pressed", String(m === n)));
-    const them = guesses.map(({ text, token, probability }, id) => ({ id, token: text || token, probability }));
+    const tokens = guesses.map(({ text, token, probability }, id) => ({ id, token: text || token, probability }));
     replace(
       detail,
       h(
@@ -91,22 +91,22 @@ export async function showFill(root, app, state) {
         {},
         out.querySelectorAll(".filled").length > 1 ? `Predictions for mask ${n + 1}` : "Predictions",
       ),
-      candidates(them, 0, (id) => put(n, guesses[id].text)),
+      candidates(tokens, 0, (id) => replaceMask(n, guesses[id].text)),
       h("p", { class: "note" }, "Select one to insert it into the text; the other masks are predicted again."),
     );
   };
   /** Replace a mask with a word. */
-  const put = (/** @type {number} */ n, /** @type {string} */ text) => {
+  const replaceMask = (/** @type {number} */ n, /** @type {string} */ text) => {
     const parts = field.value.split(MASK);
     field.value = parts.slice(0, n + 1).join(MASK) + text + parts.slice(n + 1).join(MASK);
-    again();
+    send();
   };
   /** Insert a mask at the cursor. */
-  const insert = () => {
+  const insertMask = () => {
     field.setRangeText(MASK, field.selectionStart, field.selectionEnd, "end");
     field.focus();
-    again();
+    send();
   };
-  await again();
+  await send();
   field.focus({ preventScroll: true });
 }

@@ -1,12 +1,11 @@
 // View of a language model: streams a continuation, then shows the probability of every token.
 
-import { Refused, Trace, send } from "./api.js";
+import { RequestError, send, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace } from "./dom.js";
 import { percent } from "./numbers.js";
-import { spelled } from "./spelling.js";
-import { link, note } from "./state.js";
-import { legend, sureness } from "./words.js";
+import { link, updateUrl } from "./state.js";
+import { confidenceClass, confidenceLegend, detokenize } from "./words.js";
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showGenerate(root, app, state) {
@@ -21,7 +20,7 @@ export async function showGenerate(root, app, state) {
   const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
     h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
   const length = number("length", "Tokens", { value: 40, min: 1, max: 200 });
-  const heat = number("temperature", "Temperature", { value: 0.8, min: 0, max: 2, step: 0.1 });
+  const temperature = number("temperature", "Temperature", { value: 0.8, min: 0, max: 2, step: 0.1 });
   const out = h("div", {
     id: "target",
     class: "target",
@@ -39,37 +38,37 @@ export async function showGenerate(root, app, state) {
     if (running) return running.abort();
     running = new AbortController();
     button.textContent = "Stop";
-    note({ text: prompt.value });
+    updateUrl({ text: prompt.value });
     inside.href = link({ view: "look" });
     replace(detail);
     const began = performance.now();
-    let [text, wrote, ended] = ["", 0, false];
+    let [text, generated, ended] = ["", 0, false];
     const fields = {
       model: about.name,
       prompt: prompt.value,
       max_tokens: Number(length.querySelector("input").value),
-      temperature: Number(heat.querySelector("input").value),
+      temperature: Number(temperature.querySelector("input").value),
       stream: true,
       stream_options: { include_usage: true },
     };
-    const given = h("span", { class: "given" }, prompt.value);
-    const grown = h("span", {});
-    replace(out, h("p", {}, given, grown));
+    const promptText = h("span", { class: "given" }, prompt.value);
+    const continuation = h("span", {});
+    replace(out, h("p", {}, promptText, continuation));
     try {
       for await (const part of events(await send("/v1/completions", fields, running.signal))) {
-        if (part.error) throw new Refused(500, part.error.message);
+        if (part.error) throw new RequestError(500, part.error.message);
         text += part.choices?.[0]?.text ?? "";
         ended ||= part.choices?.[0]?.finish_reason === "stop";
-        wrote = part.usage?.completion_tokens ?? wrote;
-        grown.textContent = text;
+        generated = part.usage?.completion_tokens ?? generated;
+        continuation.textContent = text;
       }
       replace(latency, `${Math.round(performance.now() - began)} ms`);
-      await probabilities(text, wrote, ended);
+      await probabilities(text, generated, ended);
     } catch (error) {
       if (error instanceof DOMException) return; // stopped by the user: keep the text
-      const said = error instanceof Refused ? error.message : "The connection was lost during generation.";
-      replace(out, h("p", {}, given, grown), h("p", { class: "refused", role: "alert" }, said));
-      if (!(error instanceof Refused) && !(error instanceof TypeError)) throw error;
+      const message = error instanceof RequestError ? error.message : "The connection was lost during generation.";
+      replace(out, h("p", {}, promptText, continuation), h("p", { class: "refused", role: "alert" }, message));
+      if (!(error instanceof RequestError) && !(error instanceof TypeError)) throw error;
     } finally {
       running = null;
       button.textContent = "Generate";
@@ -77,20 +76,20 @@ export async function showGenerate(root, app, state) {
   };
   const probabilities = async (
     /** @type {string} */ text,
-    /** @type {number} */ wrote,
+    /** @type {number} */ generated,
     /** @type {boolean} */ ended,
   ) => {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
     const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a forced text always includes the end token
-    const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
-    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // a vocabulary without word boundary marks
-    const texts = spelled(steps.map((/** @type {any} */ step) => step.token));
+    const promptLength = trace.outline.steps.length - 1 - generated; // where the prompt ends
+    const separator = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // a vocabulary without word boundary marks
+    const texts = detokenize(steps.map((/** @type {any} */ step) => step.token));
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
       h(
         "button",
         {
           type: "button",
-          class: `said ${n < own ? "given" : sureness(step.probability)}`,
+          class: `said ${n < promptLength ? "given" : confidenceClass(step.probability)}`,
           title: percent(step.probability),
           data: { probability: String(step.probability) },
           on: {
@@ -100,7 +99,7 @@ export async function showGenerate(root, app, state) {
         },
         texts[n],
       ),
-      apart,
+      separator,
     ]);
     replace(out, h("p", {}, shown));
   };
@@ -114,7 +113,7 @@ export async function showGenerate(root, app, state) {
         { class: "pane" },
         h("label", { for: "source" }, "Prompt"),
         prompt,
-        h("div", { class: "foot" }, length, heat, button),
+        h("div", { class: "foot" }, length, temperature, button),
       ),
       h(
         "div",
@@ -124,7 +123,7 @@ export async function showGenerate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    legend("Select a token to see other candidates."),
+    confidenceLegend("Select a token to see other candidates."),
     detail,
   );
 }

@@ -1,10 +1,9 @@
 // Links from each step to the lab experiments that test it, with the command to run them.
 
-import { h } from "./dom.js";
-import { maths } from "./maths.js";
+import { formatFormula, h } from "./dom.js";
 
 /** @type {Record<string, string[]>} by step */
-const OF_STEP = {
+const LABS_BY_STEP = {
   embedding: ["sharing"],
   positions: ["order", "positions"],
   gates: ["steps", "gradients", "distance"],
@@ -24,18 +23,18 @@ const OF_STEP = {
  * Experiments of a step, each with a link to its results; null if there are none.
  * @param {string} step @param {Record<string, string>} labs their claims, by name
  */
-export function toTheTest(step, labs) {
-  const found = (OF_STEP[step] ?? []).filter((name) => name in labs);
-  if (!found.length) return null;
+export function experimentLinks(step, labs) {
+  const names = (LABS_BY_STEP[step] ?? []).filter((name) => name in labs);
+  if (!names.length) return null;
   return h(
     "aside",
     { class: "labs", "aria-label": "Experiments" },
     h("p", { class: "note" }, "Experiments:"),
-    h("ul", {}, found.map((name) => experiment(name, labs[name]))),
+    h("ul", {}, names.map((name) => experiment(name, labs[name]))),
   );
 }
 
 /** @param {string} name @param {string} claim */
 function experiment(name, claim) {
-  return h("li", {}, h("code", {}, `regard lab ${name}`), " ", h("a", { href: `labs#${name}` }, maths(claim)));
+  return h("li", {}, h("code", {}, `regard lab ${name}`), " ", h("a", { href: `labs#${name}` }, formatFormula(claim)));
 }

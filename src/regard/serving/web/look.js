@@ -1,15 +1,14 @@
 // The view that explains a model: a map of the network, and its steps in the order of the paper.
 
-import { Refused, Trace } from "./api.js";
-import { h, replace } from "./dom.js";
-import { encoded } from "./encoding.js";
-import { toTheTest } from "./labs.js";
-import { drawMap } from "./map.js";
-import { maths } from "./maths.js";
-import { AFRESH, go, link } from "./state.js";
-import { halves } from "./pane.js";
+import { abilityOf } from "./abilities.js";
+import { RequestError, Trace } from "./api.js";
+import { formatFormula, h, replace } from "./dom.js";
+import { experimentLinks } from "./labs.js";
+import { drawMap } from "./network_map.js";
+import { percent } from "./numbers.js";
+import { splitPair } from "./panes.js";
+import { link, navigate, RESET_SELECTION } from "./state.js";
 import { stepsOf } from "./steps/index.js";
-import { useOf } from "./uses.js";
 
 const EXAMPLES = /** @type {Record<string, string>} */ ({
   en: "I would like two coffees, please.",
@@ -19,30 +18,30 @@ const EXAMPLES = /** @type {Record<string, string>} */ ({
 });
 
 /** The current trace, cached while only the step changes. @type {{key: string, trace: Promise<Trace>} | null} */
-let kept = null;
+let cached = null;
 
 /** @param {any} about @param {import("./state.js").State} state */
 function traceOf(about, state) {
-  const question = { text: textOf(about, state), model: about.name };
-  const key = JSON.stringify(question);
-  if (kept?.key !== key) {
-    const trace = Trace.of(question);
-    kept = { key, trace };
+  const body = { text: textOf(about, state), model: about.name };
+  const key = JSON.stringify(body);
+  if (cached?.key !== key) {
+    const trace = Trace.of(body);
+    cached = { key, trace };
     trace.catch(() => {
-      kept = null;
+      cached = null;
     });
   }
-  return kept.trace;
+  return cached.trace;
 }
 
 /** Example text, used until the user enters one. @param {any} about */
 export function exampleFor(about) {
-  return about.example || EXAMPLES[about.source?.code] || useOf(about).example;
+  return about.example || EXAMPLES[about.source?.code] || abilityOf(about).example;
 }
 
 /** The text to trace; of a pair of texts, the first. @param {any} about @param {import("./state.js").State} state */
 function textOf(about, state) {
-  const text = about.abilities.includes("embed") ? halves(state.text)[0] : state.text;
+  const text = about.abilities.includes("embed") ? splitPair(state.text)[0] : state.text;
   return text || exampleFor(about);
 }
 
@@ -64,7 +63,7 @@ export async function showLook(root, app, state) {
       on: {
         submit: (/** @type {Event} */ event) => {
           event.preventDefault();
-          go({ text: field.value.trim(), ...AFRESH });
+          navigate({ text: field.value.trim(), ...RESET_SELECTION });
         },
       },
     },
@@ -77,7 +76,7 @@ export async function showLook(root, app, state) {
   try {
     trace = await traceOf(about, state);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
+    if (!(error instanceof RequestError)) throw error;
     replace(body, h("p", { class: "refused", role: "alert" }, error.message));
     body.removeAttribute("aria-busy");
     return;
@@ -85,21 +84,21 @@ export async function showLook(root, app, state) {
   const steps = stepsOf(trace);
   const number = Math.max(
     0,
-    steps.findIndex((one) => one.id === state.step),
+    steps.findIndex((other) => other.id === state.step),
   );
   const step = steps[number];
   const here = { trace, state, about };
   const list = h(
     "ol",
     { class: "steps" },
-    steps.map((one) =>
+    steps.map((other) =>
       h(
         "li",
         {},
         h(
           "a",
-          { href: link({ view: "look", step: one.id }), "aria-current": one === step ? "step" : null },
-          h("span", {}, maths(one.title)),
+          { href: link({ view: "look", step: other.id }), "aria-current": other === step ? "step" : null },
+          h("span", {}, formatFormula(other.title)),
         ),
       ),
     ),
@@ -112,16 +111,16 @@ export async function showLook(root, app, state) {
       { class: "kind" },
       `Step ${number + 1} of ${steps.length}${step.section ? ` · “Attention Is All You Need” ${step.section}` : ""}`,
     ),
-    h("h2", { id: "step-title", tabindex: "-1" }, maths(step.title)),
+    h("h2", { id: "step-title", tabindex: "-1" }, formatFormula(step.title)),
   );
   const [before, after] = [steps[number - 1], steps[number + 1]];
   const around = h(
     "nav",
     { class: "around", "aria-label": "Previous and next step" },
-    before ? h("a", { href: link({ step: before.id }), rel: "prev" }, "← ", maths(before.title)) : h("span"),
-    after ? h("a", { href: link({ step: after.id }), rel: "next" }, maths(after.title), " →") : h("span"),
+    before ? h("a", { href: link({ step: before.id }), rel: "prev" }, "← ", formatFormula(before.title)) : h("span"),
+    after ? h("a", { href: link({ step: after.id }), rel: "next" }, formatFormula(after.title), " →") : h("span"),
   );
-  const said = h(
+  const summary = h(
     "p",
     { class: "translated" },
     h("span", { class: "from" }, trace.outline.text),
@@ -137,11 +136,11 @@ export async function showLook(root, app, state) {
     drawMap(
       trace,
       step.here(here),
-      steps.map((one) => one.id),
+      steps.map((other) => other.id),
     ),
     list,
   );
-  if (trace.outline.kind === "encoding") replace(said, ...encoded(trace.outline));
+  if (trace.outline.kind === "encoding") replace(summary, ...encodingSummary(trace.outline));
   guide.open = matchMedia("(min-width: 900px)").matches;
   replace(
     body,
@@ -149,19 +148,35 @@ export async function showLook(root, app, state) {
     h(
       "div",
       { class: "main" },
-      said,
+      summary,
       trace.outline.notes.length ? h("p", { class: "note" }, trace.outline.notes.join(" ")) : null,
       content,
-      toTheTest(step.id, app.labs),
+      experimentLinks(step.id, app.labs),
       around,
     ),
   );
   try {
     await step.show(content, here);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
+    if (!(error instanceof RequestError)) throw error;
     content.append(h("p", { class: "refused", role: "alert" }, error.message));
   }
   body.removeAttribute("aria-busy");
   body.dataset.ready = step.id;
+}
+
+/** One-line summary of an encoder's trace, which has no output text. @param {any} outline @returns {any[]} */
+function encodingSummary({ text, head, source, model }) {
+  const arrow = h("span", { class: "arrow", "aria-hidden": "true" }, " → ");
+  if (head?.kind === "classes") {
+    const [best] = head.predictions[0].candidates;
+    return [
+      h("span", {}, text),
+      arrow,
+      h("b", {}, best.token),
+      h("span", { class: "unit" }, ` ${percent(best.probability)}`),
+    ];
+  }
+  const count = source.tokens.length;
+  return [h("span", {}, text), arrow, h("b", {}, `${count} vectors of ${model.width} numbers`)];
 }

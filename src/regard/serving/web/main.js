@@ -1,12 +1,12 @@
 // Entry point: load the list of models, read the state from the URL and show the matching view.
 
-import { Refused, ask, keys } from "./api.js";
+import { abilityOf } from "./abilities.js";
+import { apiKeys, request, RequestError } from "./api.js";
 import { showCard } from "./card.js";
 import { h, replace } from "./dom.js";
-import { showHand } from "./hand.js";
 import { showLook } from "./look.js";
-import { AFRESH, go, link, read } from "./state.js";
-import { useOf } from "./uses.js";
+import { link, navigate, readState, RESET_SELECTION } from "./state.js";
+import { showWorkedExample } from "./worked_example.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({
   use: "Translate",
@@ -19,7 +19,7 @@ const TITLES = /** @type {Record<string, string>} */ ({
 const byId = (id) => document.getElementById(id);
 const [header, main] = [byId("header"), byId("main")];
 
-keys.ask = () =>
+apiKeys.prompt = () =>
   new Promise((resolve) => {
     const field = h("input", { id: "key", type: "password", autocomplete: "off" });
     replace(
@@ -44,29 +44,29 @@ keys.ask = () =>
   });
 
 /** @type {any} */
-let known = null;
-let turn = 0;
-let before = { view: "", step: "" };
+let server = null;
+let showCount = 0;
+let previous = { view: "", step: "" };
 
 async function show() {
-  turn += 1;
-  const mine = turn;
+  showCount += 1;
+  const ownCount = showCount;
   try {
-    known ??= await ask("/v1/about");
+    server ??= await request("/v1/about");
   } catch (error) {
-    return failed(main, error);
+    return showError(main, error);
   }
-  const state = read();
-  const about = known.models.find((/** @type {any} */ one) => one.name === state.model) ?? known.models[0];
-  const app = { about, limits: known.limits, labs: known.labs };
+  const state = readState();
+  const about = server.models.find((/** @type {any} */ model) => model.name === state.model) ?? server.models[0];
+  const app = { about, limits: server.limits, labs: server.labs };
   drawHeader(about, state);
   const focused = document.activeElement?.id;
   const root = h("div", { class: `view ${state.view}` });
   const views = /** @type {Record<string, (root: any, app: any, state: any) => Promise<void>>} */ ({
     look: showLook,
-    hand: showHand,
+    hand: showWorkedExample,
     card: showCard,
-    use: useOf(about).show,
+    use: abilityOf(about).show,
   });
   document.title = `${title(state.view, about)} · ${about.name} · regard`;
   main.style.setProperty("min-height", `${main.offsetHeight}px`); // keep the height while the view is rendered, so that the page does not jump
@@ -76,18 +76,18 @@ async function show() {
   try {
     await views[state.view](root, app, state);
   } catch (error) {
-    failed(root, error);
+    showError(root, error);
   }
-  if (mine !== turn) return;
+  if (ownCount !== showCount) return;
   main.style.removeProperty("min-height");
   if (focused && byId(focused)) byId(focused).focus({ preventScroll: true });
-  else if (before.view && (before.view !== state.view || before.step !== state.step)) arrive();
-  before = state;
+  else if (previous.view && (previous.view !== state.view || previous.step !== state.step)) focusStep();
+  previous = state;
   main.dataset.shown = location.hash;
 }
 
 /** After a change of view or step, focus the step's title and scroll it into view. */
-function arrive() {
+function focusStep() {
   const title = byId("step-title");
   if (!title) return scrollTo(0, 0);
   title.focus({ preventScroll: true });
@@ -96,29 +96,29 @@ function arrive() {
 }
 
 /** @param {HTMLElement} root @param {unknown} error */
-function failed(root, error) {
+function showError(root, error) {
   replace(
     root,
     h(
       "p",
       { class: "refused", role: "alert" },
-      error instanceof Refused ? error.message : `The page failed: ${error}`,
+      error instanceof RequestError ? error.message : `The page failed: ${error}`,
       " ",
       h("button", { type: "button", on: { click: () => show() } }, "Try again"),
     ),
   );
-  if (!(error instanceof Refused)) console.error(error);
+  if (!(error instanceof RequestError)) console.error(error);
 }
 
 /** @param {string} view @param {any} about */
 function title(view, about) {
-  return view === "use" ? useOf(about).title : TITLES[view];
+  return view === "use" ? abilityOf(about).title : TITLES[view];
 }
 
 /** @param {any} about @param {import("./state.js").State} state */
 function drawHeader(about, state) {
   const choice =
-    known.models.length > 1 &&
+    server.models.length > 1 &&
     h(
       "label",
       { class: "menu", for: "model" },
@@ -129,14 +129,14 @@ function drawHeader(about, state) {
           id: "model",
           on: {
             change: (/** @type {any} */ event) =>
-              go({ model: event.target.value, at: "", head: 0, ...AFRESH }),
+              navigate({ model: event.target.value, at: "", head: 0, ...RESET_SELECTION }),
           },
         },
-        known.models.map((/** @type {any} */ one) =>
+        server.models.map((/** @type {any} */ model) =>
           h(
             "option",
-            { value: one.name, selected: one === about },
-            one.abilities.includes("translate") ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name,
+            { value: model.name, selected: model === about },
+            model.abilities.includes("translate") ? `${model.name} (${model.source.name} → ${model.target.name})` : model.name,
           ),
         ),
       ),
@@ -160,7 +160,7 @@ byId("skip").addEventListener("click", (/** @type {Event} */ event) => {
   main.focus();
 });
 window.addEventListener("unhandledrejection", (event) => {
-  if (!(event.reason instanceof Refused)) return; // a failed request of a cell, a switch or a tree node
+  if (!(event.reason instanceof RequestError)) return; // a failed request of a cell, a switch or a tree node
   event.preventDefault();
   const notice = h(
     "p",

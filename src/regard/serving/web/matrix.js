@@ -1,8 +1,8 @@
 // A matrix as a heat map: blue for positive values, orange for negative, gray where masked. Arrow keys move between cells.
 
 import { h, s } from "./dom.js";
+import { figure } from "./figure.js";
 import { short } from "./numbers.js";
-import { picture } from "./picture.js";
 
 const WIDE = 160; // maximum number of columns drawn
 const LABEL = 78;
@@ -25,20 +25,20 @@ const SHADES = 48; // levels of each color
 
 /**
  * The figure, and functions that mark a cell and hide the mark.
- * @param {Matrix} given
+ * @param {Matrix} options
  * @returns {{element: HTMLElement, mark: (row: number, column: number) => void, hide: () => void}}
  */
-export function matrix(given) {
-  const { values, rows, onCell, onPin, from = 0 } = given;
-  const digits = values.flat().every(Number.isInteger) ? 0 : (given.digits ?? 2);
+export function matrix(options) {
+  const { values, rows, onCell, onPin, from = 0 } = options;
+  const digits = values.flat().every(Number.isInteger) ? 0 : (options.digits ?? 2);
   const count = values[0]?.length ?? 0;
-  const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
-  const wordy = given.columns !== null && given.columns !== undefined;
-  const numbers = count <= 16 && !given.small;
-  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [wordy ? 16 : 11, 18];
+  const columns = options.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
+  const labeled = options.columns !== null && options.columns !== undefined;
+  const numbers = count <= 16 && !options.small;
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [labeled ? 16 : 11, 18];
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
-  const above = wordy ? LABEL : 20;
-  const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
+  const above = labeled ? LABEL : 20;
+  const top = options.top ?? Math.max(1e-9, ...values.flat().map((value) => Math.abs(value ?? 0)));
   const boxOf = (/** @type {number} */ r, /** @type {number} */ c) => ({
     x: left + c * width,
     y: above + r * height,
@@ -49,10 +49,10 @@ export function matrix(given) {
   const whole = { x: left, y: above, width: Math.min(count, WIDE) * width - 1.5, height: rows.length * height - 1.5 };
   const cells = numbers
     ? values.flatMap((row, r) => row.flatMap((value, c) => cell(value, boxOf(r, c), top, digits)))
-    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shades(seen, boxOf, top)];
+    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shadePaths(seen, boxOf, top)];
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
-  const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
+  const size = [left + shown * width + (labeled ? 38 : 6), above + rows.length * height + 4];
   const svg = s(
     "svg",
     {
@@ -60,19 +60,19 @@ export function matrix(given) {
       viewBox: `0 0 ${size[0]} ${size[1]}`,
       width: size[0],
       height: size[1],
-      "aria-label": `${given.title}, ${rows.length} by ${count}`,
+      "aria-label": `${options.title}, ${rows.length} by ${count}`,
       role: onCell ? "application" : "img",
       tabindex: onCell ? "0" : null,
     },
-    s("title", {}, given.title),
+    s("title", {}, options.title),
     columns
       .slice(0, WIDE)
-      .map((text, c) => columnLabel(text, left + c * width + width / 2, above, wordy, !numbers && c % 8 !== 0)),
+      .map((text, c) => columnLabel(text, left + c * width + width / 2, above, labeled, !numbers && c % 8 !== 0)),
     rows.map((text, r) =>
       s(
         "text",
         { class: "label", x: left - 7, y: above + r * height + height / 2 + 4, "text-anchor": "end" },
-        clipped(text, 13),
+        truncate(text, 13),
       ),
     ),
     s("g", {}, cells),
@@ -87,12 +87,12 @@ export function matrix(given) {
   };
   if (onCell) {
     const point = (/** @type {number} */ row, /** @type {number} */ column) => {
-      const told = cursor.getAttribute("visibility") === "visible" && row === at[0] && column === at[1];
-      if (told) return;
+      const unchanged = cursor.getAttribute("visibility") === "visible" && row === at[0] && column === at[1];
+      if (unchanged) return;
       mark(row, column);
       onCell(at[0], at[1]);
     };
-    const place = (/** @type {PointerEvent} */ event) => {
+    const cellAt = (/** @type {PointerEvent} */ event) => {
       const box = svg.getBoundingClientRect();
       const scale = size[0] / box.width;
       return [
@@ -104,11 +104,11 @@ export function matrix(given) {
       row >= 0 && row < rows.length && column >= 0 && column < shown;
     svg.addEventListener(
       "pointermove",
-      (/** @type {PointerEvent} */ event) => inside(place(event)) && point(...two(place(event))),
+      (/** @type {PointerEvent} */ event) => inside(cellAt(event)) && point(...two(cellAt(event))),
     );
     svg.addEventListener("click", (/** @type {PointerEvent} */ event) => {
-      if (!inside(place(event))) return;
-      point(...two(place(event)));
+      if (!inside(cellAt(event))) return;
+      point(...two(cellAt(event)));
       onPin?.(at[0], at[1]);
     });
     svg.addEventListener("focus", () => point(at[0], at[1]));
@@ -124,9 +124,9 @@ export function matrix(given) {
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
   }
-  const note = count > WIDE ? `${given.note ? `${given.note} · ` : ""}the first ${WIDE} of ${count}` : given.note;
-  const element = picture({
-    title: given.title,
+  const note = count > WIDE ? `${options.note ? `${options.note} · ` : ""}the first ${WIDE} of ${count}` : options.note;
+  const element = figure({
+    title: options.title,
     note,
     shown: svg,
     table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
@@ -150,20 +150,20 @@ function strength(value, top) {
 
 /** A cell with its number in it. @param {number | null} value @param {Box} box @param {number} top @param {number} digits */
 function cell(value, box, top, digits) {
-  const share = strength(value, top);
+  const weight = strength(value, top);
   return [
     s("rect", { class: value === null ? "masked" : "ground", rx: 4, ...box }),
-    share > 0.004 &&
+    weight > 0.004 &&
       s("rect", {
         class: (value ?? 0) < 0 ? "below" : "above",
-        "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
+        "fill-opacity": (0.06 + 0.9 * weight).toFixed(3),
         rx: 4,
         ...box,
       }),
     s(
       "text",
       {
-        class: share > 0.7 ? "number strong" : value === null ? "number none" : "number",
+        class: weight > 0.7 ? "number strong" : value === null ? "number none" : "number",
         x: box.x + box.width / 2,
         y: box.y + box.height / 2 + 4.25,
         "text-anchor": "middle",
@@ -177,7 +177,7 @@ function cell(value, box, top, digits) {
  * Cells without numbers. There may be ten thousand, so cells of the same shade share a path.
  * @param {(number | null)[][]} values @param {(row: number, column: number) => Box} boxOf @param {number} top
  */
-export function shades(values, boxOf, top) {
+export function shadePaths(values, boxOf, top) {
   /** @type {Map<string, string>} */
   const paths = new Map();
   values.forEach((row, r) =>
@@ -195,19 +195,19 @@ export function shades(values, boxOf, top) {
   });
 }
 
-/** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
-function columnLabel(text, x, above, wordy, silent) {
-  if (wordy)
-    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-60)` }, clipped(text, 11));
+/** @param {string} text @param {number} x @param {number} above @param {boolean} labeled @param {boolean} silent */
+function columnLabel(text, x, above, labeled, silent) {
+  if (labeled)
+    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-60)` }, truncate(text, 11));
   return silent ? null : s("text", { class: "label", x, y: above - 7, "text-anchor": "middle" }, text);
 }
 
 /** @param {string} text @param {number} most */
-export function clipped(text, most) {
+export function truncate(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-/** Matrices side by side. @param {...HTMLElement} them */
-export function beside(...them) {
-  return h("div", { class: "beside" }, ...them);
+/** Matrices side by side. @param {...HTMLElement} elements */
+export function sideBySide(...elements) {
+  return h("div", { class: "beside" }, ...elements);
 }

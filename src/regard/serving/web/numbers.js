@@ -8,8 +8,8 @@ export function short(value, digits = 2) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
   if (value === 0) return "0"; // exactly zero; 0.00 is a small nonzero value
-  const written = value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits);
-  return minus(Number(written) === 0 ? written.replace("-", "") : written);
+  const text = value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits);
+  return withMinusSign(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
 /** A number with five decimals. @param {any} value */
@@ -17,7 +17,7 @@ export function exact(value) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
   const size = Math.abs(value);
-  return minus(size !== 0 && (size < 1e-4 || size >= 1e6) ? value.toExponential(3) : value.toFixed(5));
+  return withMinusSign(size !== 0 && (size < 1e-4 || size >= 1e6) ? value.toExponential(3) : value.toFixed(5));
 }
 
 /** @param {number} value */
@@ -27,11 +27,11 @@ export function percent(value) {
 }
 
 /** 1178624 → 1.2 million. @param {number} value */
-export function many(value) {
+export function abbreviateCount(value) {
   return value >= 1e6 ? `${(value / 1e6).toFixed(1)} million` : value.toLocaleString("en");
 }
 
-/** @param {string} written */
-function minus(written) {
-  return written.replace(/^-/, "−");
+/** @param {string} text */
+function withMinusSign(text) {
+  return text.replace(/^-/, "−");
 }

@@ -1,4 +1,4 @@
-// The state of the page, kept in the URL hash: every view can be linked to, and back and forward work.
+// The state of the page, kept in the URL stateHash: every view can be linked to, and back and forward work.
 
 /**
  * @typedef {object} State
@@ -23,42 +23,42 @@ const TEXTS = ["model", "text", "at", "letter", "off", "edits"];
 const VIEWS = ["use", "look", "hand", "card"];
 
 /** Selections that are reset when the text changes. */
-export const AFRESH = { row: 0, column: 0, time: 0, node: 0, word: 0 };
+export const RESET_SELECTION = { row: 0, column: 0, time: 0, node: 0, word: 0 };
 
 /** @returns {State} */
-export function read() {
+export function readState() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
   const [view, step = ""] = path.split("/");
-  const given = new URLSearchParams(query);
+  const parameters = new URLSearchParams(query);
   /** @type {any} */
   const state = { view: VIEWS.includes(view) ? view : "use", step };
-  for (const name of TEXTS) state[name] = given.get(name) ?? "";
-  for (const name of NUMBERS) state[name] = Math.max(0, Number.parseInt(given.get(name) ?? "0", 10) || 0);
+  for (const name of TEXTS) state[name] = parameters.get(name) ?? "";
+  for (const name of NUMBERS) state[name] = Math.max(0, Number.parseInt(parameters.get(name) ?? "0", 10) || 0);
   return state;
 }
 
 /** The URL hash of a state. @param {State} state */
-export function hash(state) {
+export function stateHash(state) {
   const query = new URLSearchParams();
   for (const name of [...TEXTS, ...NUMBERS]) {
     const value = /** @type {any} */ (state)[name];
     if (value) query.set(name, String(value));
   }
-  const asked = query.toString();
-  return `#${state.view}${state.view === "look" && state.step ? `/${state.step}` : ""}${asked ? `?${asked}` : ""}`;
+  const parameters = query.toString();
+  return `#${state.view}${state.view === "look" && state.step ? `/${state.step}` : ""}${parameters ? `?${parameters}` : ""}`;
 }
 
 /** The URL hash of the current state with changes. @param {Partial<State>} change */
 export function link(change) {
-  return hash({ ...read(), ...change });
+  return stateHash({ ...readState(), ...change });
 }
 
 /** Change the state; the page shows the new view. @param {Partial<State>} change */
-export function go(change) {
+export function navigate(change) {
   location.hash = link(change);
 }
 
 /** Change the state in the URL without a history entry and without a new view. @param {Partial<State>} change */
-export function note(change) {
+export function updateUrl(change) {
   history.replaceState(null, "", link(change));
 }

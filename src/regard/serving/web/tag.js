@@ -1,13 +1,13 @@
 // View of a tagger: every word with its tag, words of one span grouped.
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { h, replace } from "./dom.js";
-import { live } from "./live.js";
+import { dataTable } from "./figure.js";
+import { liveRequest } from "./live_request.js";
 import { percent } from "./numbers.js";
-import { answering, writing } from "./pane.js";
-import { link, note } from "./state.js";
-import { tabular } from "./picture.js";
-import { legend, sureness } from "./words.js";
+import { resultPane, textPane } from "./panes.js";
+import { link, updateUrl } from "./state.js";
+import { confidenceClass, confidenceLegend } from "./words.js";
 
 const COLORS = 6;
 const OUTSIDE = "O"; // tag of words outside all spans
@@ -15,43 +15,43 @@ const OUTSIDE = "O"; // tag of words outside all spans
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showTag(root, app, state) {
   const { about } = app;
-  const one = writing("source", "Sentence", {
+  const input = textPane("source", "Sentence", {
     maxlength: app.limits.max_characters,
     placeholder: "Type here",
     value: state.text,
   });
-  const apart = h("input", { id: "apart", type: "checkbox", checked: true });
-  one.pane.append(h("label", { class: "check", for: "apart" }, apart, "Split off punctuation"));
-  const { out, latency, inside, pane } = answering("Tags");
-  replace(root, h("div", { class: "desk" }, one.pane, pane), legend("The table lists the probability of each tag."));
+  const splitPunctuation = h("input", { id: "apart", type: "checkbox", checked: true });
+  input.pane.append(h("label", { class: "check", for: "apart" }, splitPunctuation, "Split off punctuation"));
+  const { out, latency, inside, pane } = resultPane("Tags");
+  replace(root, h("div", { class: "desk" }, input.pane, pane), confidenceLegend("The table lists the probability of each tag."));
   const labels = /** @type {string[]} */ (about.settings.head.labels);
-  const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(kindOf))];
-  const again = live({
-    fields: [one.field, apart],
+  const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(spanType))];
+  const send = liveRequest({
+    fields: [input.field, splitPunctuation],
     out,
     latency,
-    ask: (signal) => {
-      const text = one.field.value;
-      note({ text });
+    request: (signal) => {
+      const text = input.field.value;
+      updateUrl({ text });
       inside.href = link({ view: "look" });
       if (!text.trim()) return null;
-      const fields = { text: text.split("\n"), model: about.name, split_punctuation: apart.checked };
-      return ask("/v1/tag", fields, signal);
+      const fields = { text: text.split("\n"), model: about.name, split_punctuation: splitPunctuation.checked };
+      return request("/v1/tag", fields, signal);
     },
-    show: (found) =>
+    show: (response) =>
       replace(
         out,
-        ...(found
-          ? [...found.sentences.map((/** @type {any} */ one) => tagged(one, kinds)), table(found.sentences)]
+        ...(response
+          ? [...response.sentences.map((/** @type {any} */ sentence) => tagged(sentence, kinds)), table(response.sentences)]
           : [h("p", { class: "empty" }, `This model has ${labels.length} tags: ${labels.join(", ")}.`)]),
       ),
   });
-  await again();
-  one.field.focus({ preventScroll: true });
+  await send();
+  input.field.focus({ preventScroll: true });
 }
 
 /** Span type of a tag: PER for B-PER and I-PER, NOUN for NOUN. @param {string} tag */
-function kindOf(tag) {
+function spanType(tag) {
   return tag.replace(/^[BI]-/, "");
 }
 
@@ -71,13 +71,13 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
           title: `${tags[n + m]} ${percent(probabilities[n + m])}`,
           data: { tag: tags[n + m], probability: String(probabilities[n + m]) },
         },
-        h("b", { class: sureness(probabilities[n + m]) }, word),
+        h("b", { class: confidenceClass(probabilities[n + m]) }, word),
       ),
     );
-    const plain = tags[n] === OUTSIDE;
-    const kind = span?.label ?? kindOf(tags[n]);
+    const outside = tags[n] === OUTSIDE;
+    const kind = span?.label ?? spanType(tags[n]);
     parts.push(
-      plain
+      outside
         ? h("span", { class: "word outside" }, inside)
         : h(
             "span",
@@ -100,6 +100,6 @@ function table(sentences) {
     "details",
     { class: "behind" },
     h("summary", {}, "As a table"),
-    tabular("tags", { head: ["word", "tag", "probability"], rows }),
+    dataTable("tags", { head: ["word", "tag", "probability"], rows }),
   );
 }

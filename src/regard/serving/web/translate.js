@@ -1,11 +1,11 @@
 // View of a translation model: translates while the user types.
 
-import { Refused, Trace, ask } from "./api.js";
+import { request, RequestError, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
-import { h, replace, settled } from "./dom.js";
+import { debounce, h, replace } from "./dom.js";
 import { percent } from "./numbers.js";
-import { link, note } from "./state.js";
-import { legend, sureness, wordsOf } from "./words.js";
+import { link, updateUrl } from "./state.js";
+import { confidenceClass, confidenceLegend, groupTokens } from "./words.js";
 
 const PAUSE = 250; // milliseconds without input
 
@@ -47,7 +47,7 @@ export async function showTranslate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    legend("Select a word to see its source words and alternatives."),
+    confidenceLegend("Select a word to see its source words and alternatives."),
     detail,
     others,
   );
@@ -55,27 +55,27 @@ export async function showTranslate(root, app, state) {
   const translate = async () => {
     latest?.abort();
     const text = source.value;
-    note({ text, word: 0 });
-    asked += 1;
+    updateUrl({ text, word: 0 });
+    requestCount += 1;
     inside.href = link({ view: "look" });
     replace(detail);
     if (!text.trim()) return (replace(target), replace(others), replace(latency));
     latest = new AbortController();
     const began = performance.now();
     try {
-      const found = await ask(
+      const response = await request(
         "/v1/translate",
         { text: text.split("\n"), model: about.name, n_best: Math.min(3, app.limits.max_beam), token_scores: true },
         latest.signal,
       );
       replace(
         latency,
-        `${Math.round(performance.now() - began)} ms, of which ${found.timings.compute_ms < 10 ? found.timings.compute_ms.toFixed(1) : Math.round(found.timings.compute_ms)} ms in the model`,
+        `${Math.round(performance.now() - began)} ms, of which ${response.timings.compute_ms < 10 ? response.timings.compute_ms.toFixed(1) : Math.round(response.timings.compute_ms)} ms in the model`,
       );
-      show(found.translations);
+      show(response.translations);
     } catch (error) {
       if (error instanceof DOMException) return; // aborted for a newer text
-      if (!(error instanceof Refused)) throw error;
+      if (!(error instanceof RequestError)) throw error;
       replace(target, h("p", { class: "refused", role: "alert" }, error.message));
     }
   };
@@ -91,22 +91,22 @@ export async function showTranslate(root, app, state) {
       ),
     );
     const sentences = lines.flatMap((line) => line.sentences);
-    const several = sentences.filter((sentence) => sentence.alternatives.length > 1);
+    const ambiguous = sentences.filter((sentence) => sentence.alternatives.length > 1);
     replace(
       others,
-      several.length ? h("h2", {}, "Alternative translations") : null,
-      ...several.map((sentence) =>
+      ambiguous.length ? h("h2", {}, "Alternative translations") : null,
+      ...ambiguous.map((sentence) =>
         h(
           "ul",
           { class: "alternatives" },
           sentence.alternatives
             .slice(1)
-            .map((/** @type {any} */ one) =>
+            .map((/** @type {any} */ item) =>
               h(
                 "li",
                 {},
-                h("span", { lang: about.target.code }, one.text),
-                h("span", { class: "unit" }, ` ${percent(Math.exp(one.log_probability ?? 0))}`),
+                h("span", { lang: about.target.code }, item.text),
+                h("span", { class: "unit" }, ` ${percent(Math.exp(item.log_probability ?? 0))}`),
               ),
             ),
         ),
@@ -116,64 +116,64 @@ export async function showTranslate(root, app, state) {
   const wordButtons = (/** @type {any} */ sentence) => {
     const [best] = sentence.alternatives;
     if (!best) return [];
-    const words = wordsOf(best.tokens, best.token_scores);
-    const ours = words.map((word) => word.text);
+    const words = groupTokens(best.tokens, best.token_scores);
+    const pageWords = words.map((word) => word.text);
     return words.flatMap((word, n) => [
       h(
         "button",
         {
           type: "button",
-          class: `said ${sureness(word.probability)}`,
+          class: `said ${confidenceClass(word.probability)}`,
           title: percent(word.probability),
           data: { probability: String(word.probability) },
-          on: { click: (/** @type {Event} */ event) => explain(sentence, ours, n, word, event.currentTarget) },
+          on: { click: (/** @type {Event} */ event) => explain(sentence, pageWords, n, word, event.currentTarget) },
         },
         word.text,
       ),
       " ",
     ]);
   };
-  let asked = 0; // number of the latest request: older responses are dropped
+  let requestCount = 0; // number of the latest request: older responses are dropped
   const explain = async (
     /** @type {any} */ sentence,
-    /** @type {string[]} */ ours,
+    /** @type {string[]} */ pageWords,
     /** @type {number} */ n,
     /** @type {any} */ word,
     /** @type {any} */ button,
   ) => {
     const all = [...target.querySelectorAll(".said")];
-    for (const one of all) one.removeAttribute("aria-pressed");
+    for (const other of all) other.removeAttribute("aria-pressed");
     button.setAttribute("aria-pressed", "true");
-    note({ word: all.indexOf(button) + 1 });
+    updateUrl({ word: all.indexOf(button) + 1 });
     inside.href = link({ view: "look" });
     replace(detail, h("p", { class: "note" }, "Loading …"));
-    asked += 1;
-    const turn = asked;
+    requestCount += 1;
+    const ownCount = requestCount;
     try {
       const trace = await Trace.of({ text: sentence.source, target: sentence.alternatives[0].text, model: about.name });
-      const parts = await explained(trace, ours, n, word);
-      if (turn === asked) replace(detail, ...parts);
+      const parts = await explanation(trace, pageWords, n, word);
+      if (ownCount === requestCount) replace(detail, ...parts);
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
+      if (!(error instanceof RequestError)) throw error;
       replace(detail, h("p", { class: "refused", role: "alert" }, error.message));
     }
   };
-  source.addEventListener("input", settled(translate, PAUSE));
+  source.addEventListener("input", debounce(translate, PAUSE));
   await translate();
   target.querySelectorAll(".said")[state.word - 1]?.click();
   source.focus({ preventScroll: true });
 }
 
-/** Source words of a target word, and alternatives to it. @param {Trace} trace @param {string[]} ours @param {number} n @param {any} word */
-async function explained(trace, ours, n, word) {
+/** Source words of a target word, and alternatives to it. @param {Trace} trace @param {string[]} pageWords @param {number} n @param {any} word */
+async function explanation(trace, pageWords, n, word) {
   const { target, steps, has_alignment: aligned } = trace.outline;
-  const words = target.words.filter((/** @type {any} */ one) => !one.special);
-  const places = covering(words, ours, n);
-  const first = steps[places[0]?.tokens[0] ?? 0];
+  const words = target.words.filter((/** @type {any} */ item) => !item.special);
+  const covered = coveredWords(words, pageWords, n);
+  const first = steps[covered[0]?.tokens[0] ?? 0];
   const parts = [h("h2", {}, word.text, h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
   if (aligned) {
-    const alignment = await trace.ask("alignment");
-    const row = target.words.indexOf(places[0]);
+    const alignment = await trace.request("alignment");
+    const row = target.words.indexOf(covered[0]);
     const weights = alignment.weights[row] ?? [];
     const costs = alignment.costs[row] ?? [];
     const top = Math.max(1e-6, ...costs);
@@ -214,16 +214,16 @@ async function explained(trace, ours, n, word) {
 
 /**
  * The words of a trace that a word on the page covers. The trace splits at punctuation, the page at spaces, so characters are counted.
- * @param {any[]} words @param {string[]} ours @param {number} n
+ * @param {any[]} words @param {string[]} pageWords @param {number} n
  */
-function covering(words, ours, n) {
-  const letters = (/** @type {string[]} */ some) => some.join("").replace(/\s/g, "").length;
-  const [start, end] = [letters(ours.slice(0, n)), letters(ours.slice(0, n + 1))];
+function coveredWords(words, pageWords, n) {
+  const characterCount = (/** @type {string[]} */ texts) => texts.join("").replace(/\s/g, "").length;
+  const [start, end] = [characterCount(pageWords.slice(0, n)), characterCount(pageWords.slice(0, n + 1))];
   let at = 0;
-  const found = words.filter((one) => {
+  const response = words.filter((item) => {
     const before = at;
-    at += letters([one.text]);
+    at += characterCount([item.text]);
     return before < end && at > start;
   });
-  return found.length ? found : words.slice(-1);
+  return response.length ? response : words.slice(-1);
 }

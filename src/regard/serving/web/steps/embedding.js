@@ -1,25 +1,25 @@
 // Step: embedding lookup, scaled by √d.
 
+import { formula, locationsWith, nearestLocation, paragraph } from "../locations.js";
 import { exact } from "../numbers.js";
-import { formula, nearest, places, say } from "../places.js";
-import { embedded, walked } from "./vectors.js";
+import { embeddingView, linkedMatrices } from "./vectors.js";
 
 export const embedding = {
   id: "embedding",
   title: "Embeddings × √d",
   section: "§3.4",
-  here: (/** @type {any} */ { trace, state }) => [nearest(places(trace, "lookup"), state.at)],
-  exists: (/** @type {any} */ trace) => places(trace, "lookup").length > 0,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  here: (/** @type {any} */ { trace, state }) => [nearestLocation(locationsWith(trace, "lookup"), state.at)],
+  exists: (/** @type {any} */ trace) => locationsWith(trace, "lookup").length > 0,
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, here) {
     const { trace, state, about } = here;
-    const view = await embedded(here, "lookup");
-    const [looked, scaled] = await view.tensors("lookup", "scaled");
-    const width = looked.shape[1];
+    const view = await embeddingView(here, "lookup");
+    const [lookup, scaled] = await view.tensors("lookup", "scaled");
+    const width = lookup.shape[1];
     const factor = about.settings.scale_embeddings === false ? 1 : Math.sqrt(width);
-    const added = places(trace, "positions").length > 0;
+    const added = locationsWith(trace, "positions").length > 0;
     root.append(
-      say(
+      paragraph(
         `Every id selects a row of the embedding matrix: ${width} learned values.`,
         factor === 1
           ? ""
@@ -29,20 +29,20 @@ export const embedding = {
         factor === 1 ? "x = E[id]   (no scaling by √d in this model)" : `x = E[id] · √${width} = E[id] · ${factor.toFixed(4)}`,
       ),
       view.menus,
-      ...walked(
+      ...linkedMatrices(
         state,
         view.columns,
-        looked.labels[0],
+        lookup.labels[0],
         [
-          { title: "Rows of E", note: "one per token", values: looked.values },
+          { title: "Rows of E", note: "one per token", values: lookup.values },
           { title: factor === 1 ? "x" : "× √d", values: scaled.values },
         ],
         (row, column) => [
           {
             name: "x",
-            how: `${exact(looked.values[row][column])} × ${factor.toFixed(4)}`,
-            mine: looked.values[row][column] * factor,
-            theirs: scaled.values[row][column],
+            expression: `${exact(lookup.values[row][column])} × ${factor.toFixed(4)}`,
+            computed: lookup.values[row][column] * factor,
+            modelValue: scaled.values[row][column],
           },
         ],
       ),

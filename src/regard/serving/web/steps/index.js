@@ -1,22 +1,22 @@
 // All steps in the order of the paper. Steps that do not apply to a network are left out.
 
+import { attentionKinds } from "./attention_kinds.js";
+import { beamTree } from "./beam_tree.js";
 import { embedding } from "./embedding.js";
 import { feedForward } from "./feed_forward.js";
 import { gates } from "./gates.js";
+import { headAblation } from "./head_ablation.js";
+import { headOutput } from "./head_output.js";
 import { heads } from "./heads.js";
-import { kinds } from "./kinds.js";
-import { output } from "./output.js";
 import { mixing } from "./mixing.js";
+import { output } from "./output.js";
 import { player } from "./player.js";
 import { pooling } from "./pooling.js";
 import { positions } from "./positions.js";
 import { projection } from "./projection.js";
-import { reading } from "./reading.js";
 import { residual } from "./residual.js";
 import { scores } from "./scores.js";
-import { switchboard } from "./switchboard.js";
 import { tokens } from "./tokens.js";
-import { tree } from "./tree.js";
 import { weightedSum } from "./weighted_sum.js";
 
 /**
@@ -39,16 +39,16 @@ const ALL = [
   scores,
   weightedSum,
   heads,
-  kinds,
+  attentionKinds,
   residual,
   feedForward,
   mixing,
   pooling,
-  reading,
+  headOutput,
   output,
   player,
-  tree,
-  switchboard,
+  beamTree,
+  headAblation,
 ];
 
 /** @param {import("../api.js").Trace} trace */

@@ -1,14 +1,22 @@
 // Step: decoding token by token, with inputs, attention and candidates.
 
 import { candidates } from "../candidates.js";
-import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
-import { headMenu, heads, menus, nearest, placeMenu, places, say } from "../places.js";
+import { figure } from "../figure.js";
+import {
+  attentionWarning,
+  headCount,
+  headMenu,
+  locationMenu,
+  locationsWith,
+  menus,
+  nearestLocation,
+  paragraph,
+} from "../locations.js";
 import { percent } from "../numbers.js";
-import { picture } from "../picture.js";
-import { note } from "../state.js";
+import { updateUrl } from "../state.js";
 
-const PACE = 1100; // milliseconds
+const INTERVAL = 1100; // milliseconds
 
 export const player = {
   id: "player",
@@ -17,18 +25,18 @@ export const player = {
   here: (/** @type {any} */ { trace }) => [
     "decoder.input",
     "output.probabilities",
-    ...(places(trace, "weights").some((place) => place.includes("cross")) ? ["decoder.cross_attention"] : []),
+    ...(locationsWith(trace, "weights").some((location) => location.includes("cross")) ? ["decoder.cross_attention"] : []),
   ],
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state }) {
-    const { steps, source, decoder_input: read } = trace.outline;
-    const crossing = places(trace, "weights").filter((place) => place.includes("cross_attention"));
-    const some = crossing.length ? crossing : places(trace, "weights").filter((place) => place.startsWith("decoder"));
-    const place = some.length ? nearest(some, state.at) : null;
-    const count = place ? heads(trace, place) : 0;
+    const { steps, source, decoder_input: decoderInput } = trace.outline;
+    const crossAttentions = locationsWith(trace, "weights").filter((location) => location.includes("cross_attention"));
+    const locations = crossAttentions.length ? crossAttentions : locationsWith(trace, "weights").filter((location) => location.startsWith("decoder"));
+    const location = locations.length ? nearestLocation(locations, state.at) : null;
+    const count = location ? headCount(trace, location) : 0;
     const head = Math.min(state.head, Math.max(0, count - 1));
-    const weights = place ? await trace.tensor(`${place}.weights[${head}]`) : null;
+    const weights = location ? await trace.tensor(`${location}.weights[${head}]`) : null;
     let time = Math.min(state.time, steps.length - 1);
     let timer = 0;
 
@@ -40,7 +48,7 @@ export const player = {
       max: steps.length - 1,
       value: time,
       "aria-label": "Step",
-      on: { input: () => to(Number(slider.value)) },
+      on: { input: () => goTo(Number(slider.value)) },
     });
     const play = h(
       "button",
@@ -53,32 +61,32 @@ export const player = {
       play.textContent = "Play";
     };
     const start = () => {
-      if (time === steps.length - 1) to(0);
+      if (time === steps.length - 1) goTo(0);
       play.textContent = "Pause";
       timer = window.setInterval(() => {
         if (!root.isConnected || time >= steps.length - 1) stop();
-        else to(time + 1);
-      }, PACE);
+        else goTo(time + 1);
+      }, INTERVAL);
     };
-    const to = (/** @type {number} */ next) => {
+    const goTo = (/** @type {number} */ next) => {
       time = Math.max(0, Math.min(steps.length - 1, next));
       slider.value = String(time);
       slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].token}`);
-      note({ time, node: 0 });
+      updateUrl({ time, node: 0 });
       replace(stage, ...shown());
     };
     const shown = () => {
       const step = steps[time];
       const row = weights?.values[time];
-      const [before, looked] = [read.slice(0, time + 1), crossing.length ? source.tokens : read.slice(0, time + 1)];
-      const apart = !row || crossing.length > 0; // the tokens attended to are not the decoder's input
+      const [prefix, attended] = [decoderInput.slice(0, time + 1), crossAttentions.length ? source.tokens : decoderInput.slice(0, time + 1)];
+      const separate = !row || crossAttentions.length > 0; // the tokens attended to are not the decoder's input
       return [
-        row && h("h3", {}, crossing.length ? "Attention to the source" : "Decoder input and attention"),
+        row && h("h3", {}, crossAttentions.length ? "Attention to the source" : "Decoder input and attention"),
         row &&
           h(
             "div",
             { class: "tokens" },
-            looked.map((/** @type {string} */ token, /** @type {number} */ n) =>
+            attended.map((/** @type {string} */ token, /** @type {number} */ n) =>
               h(
                 "span",
                 { class: "word lit" },
@@ -92,12 +100,12 @@ export const player = {
               ),
             ),
           ),
-        apart && h("h3", {}, "Decoder input"),
-        apart &&
+        separate && h("h3", {}, "Decoder input"),
+        separate &&
           h(
             "div",
             { class: "tokens" },
-            before.map((/** @type {string} */ token) =>
+            prefix.map((/** @type {string} */ token) =>
               h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))),
             ),
           ),
@@ -116,20 +124,20 @@ export const player = {
       ];
     };
     root.append(
-      say(
+      paragraph(
         "At each step, the decoder takes all previous output tokens as input and predicts the next one. ",
-        crossing.length ? "The encoder runs once, before the first step." : "",
+        crossAttentions.length ? "The encoder runs once, before the first step." : "",
       ),
-      place ? menus(placeMenu(some, place), count > 1 && headMenu(count, head)) : "",
+      location ? menus(locationMenu(locations, location), count > 1 && headMenu(count, head)) : "",
       h(
         "div",
         { class: "player", role: "group", "aria-label": "Player" },
-        h("button", { type: "button", on: { click: () => to(time - 1) }, "aria-label": "Previous step" }, "‹"),
+        h("button", { type: "button", on: { click: () => goTo(time - 1) }, "aria-label": "Previous step" }, "‹"),
         play,
-        h("button", { type: "button", on: { click: () => to(time + 1) }, "aria-label": "Next step" }, "›"),
+        h("button", { type: "button", on: { click: () => goTo(time + 1) }, "aria-label": "Next step" }, "›"),
         slider,
       ),
-      picture({
+      figure({
         title: "This step",
         shown: stage,
         table: () => ({
@@ -144,8 +152,8 @@ export const player = {
           ]),
         }),
       }),
-      place ? caution() : "",
+      location ? attentionWarning() : "",
     );
-    to(time);
+    goTo(time);
   },
 };

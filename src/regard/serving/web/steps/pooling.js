@@ -1,17 +1,17 @@
 // Step: pooling the token vectors into one vector.
 
 import { dot, mean } from "../arithmetic.js";
-import { beside, matrix } from "../matrix.js";
+import { computationDetails, productTerms } from "../computation_details.js";
+import { formula, menus, paragraph, selectCell, unitRange, unitRangeMenu } from "../locations.js";
+import { matrix, sideBySide } from "../matrix.js";
 import { exact } from "../numbers.js";
-import { formula, menus, pin, say, span, spanMenu } from "../places.js";
-import { readout, terms } from "../readout.js";
 
-/** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../readout.js").Terms, number]} Follows */
+/** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../computation_details.js").Terms, number]} Follows */
 
-/** @type {Record<string, {says: string, formula: string, of?: Follows}>} */
-const WAYS = {
+/** @type {Record<string, {description: string, formula: string, of?: Follows}>} */
+const POOLINGS = {
   mean: {
-    says: "the mean over all tokens, including the start and end tokens.",
+    description: "the mean over all tokens, including the start and end tokens.",
     formula: "v = (x₁ + … + x_n) / n",
     of: (column) => [
       { count: column.length, write: (n) => exact(column[n]), before: "(", after: `) / ${column.length}` },
@@ -19,28 +19,28 @@ const WAYS = {
     ],
   },
   first: {
-    says: "the vector of the first token, in which the network has learned to represent the whole text.",
+    description: "the vector of the first token, in which the network has learned to represent the whole text.",
     formula: "v = x₁",
     of: (column) => ["x₁", column[0]],
   },
   "first-dense": {
-    says: "the vector of the first token through a dense layer and tanh, as in BERT.",
+    description: "the vector of the first token through a dense layer and tanh, as in BERT.",
     formula: "v = tanh(x₁ · W + b)",
   },
 };
 
-/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../readout.js").Terms, number]>} */
+/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../computation_details.js").Terms, number]>} */
 async function dense(trace, unit) {
   const columns = [unit, unit + 1];
   const [first, weight, bias] = await Promise.all([
     trace.tensor("encoder.states", { rows: [0, 1] }),
-    trace.ask("weight", { name: "pooling.W_dense", columns }),
-    trace.ask("weight", { name: "pooling.b_dense", columns }),
+    trace.request("weight", { name: "pooling.W_dense", columns }),
+    trace.request("weight", { name: "pooling.b_dense", columns }),
   ]);
   const right = weight.values.map((/** @type {number[]} */ row) => row[0]);
   const sum = dot(first.values[0], right) + bias.values[0];
   const around = { before: "tanh(", after: ` + ${exact(bias.values[0])})` };
-  return [terms(first.values[0], right, around), Math.tanh(sum)];
+  return [productTerms(first.values[0], right, around), Math.tanh(sum)];
 }
 
 export const pooling = {
@@ -50,30 +50,30 @@ export const pooling = {
   here: () => ["pooling.vector"],
   exists: (/** @type {any} */ trace) =>
     trace.has("pooling.vector") && ["classes", undefined].includes(trace.outline.head?.kind),
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state, about }) {
     const { width } = trace.outline.model;
-    const columns = span(state, width);
+    const columns = unitRange(state, width);
     const [states, vector] = await Promise.all([
       trace.tensor("encoder.states", { columns }),
       trace.tensor("pooling.vector", { columns }),
     ]);
-    const way = WAYS[about.settings.pooling ?? "mean"];
+    const method = POOLINGS[about.settings.pooling ?? "mean"];
     const rows = states.labels[0];
-    const told = readout();
-    let latest = 0;
+    const details = computationDetails();
+    let callCount = 0;
     const onCell = async (/** @type {number} */ row, /** @type {number} */ column) => {
-      each.mark(row, column);
-      whole.mark(0, column);
-      latest += 1;
-      const turn = latest;
+      tokenMatrix.mark(row, column);
+      textMatrix.mark(0, column);
+      callCount += 1;
+      const ownCount = callCount;
       const unit = column + columns[0];
-      const down = states.values.map((/** @type {number[]} */ one) => one[column]);
-      const [how, mine] = way.of ? way.of(down) : await dense(trace, unit);
-      if (turn === latest) told.show(`unit ${unit}`, [{ name: "v", how, mine, theirs: vector.values[column] }]);
+      const unitValues = states.values.map((/** @type {number[]} */ values) => values[column]);
+      const [expression, computed] = method.of ? method.of(unitValues) : await dense(trace, unit);
+      if (ownCount === callCount) details.show(`unit ${unit}`, [{ name: "v", expression, computed, modelValue: vector.values[column] }]);
     };
-    const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);
-    const each = matrix({
+    const onPin = (/** @type {number} */ row, /** @type {number} */ column) => selectCell(row, column + columns[0]);
+    const tokenMatrix = matrix({
       title: "Vectors of the tokens",
       values: states.values,
       rows,
@@ -81,7 +81,7 @@ export const pooling = {
       onCell,
       onPin,
     });
-    const whole = matrix({
+    const textMatrix = matrix({
       title: "Vector of the text",
       values: [vector.values],
       rows: ["text"],
@@ -89,11 +89,11 @@ export const pooling = {
       onCell: (_, column) => onCell(0, column),
     });
     root.append(
-      say("The encoder outputs a vector for every token. The vector of the text is ", way.says),
-      formula(way.formula),
-      menus(spanMenu(state, width)),
-      beside(each.element, whole.element),
-      told.element,
+      paragraph("The encoder outputs a vector for every token. The vector of the text is ", method.description),
+      formula(method.formula),
+      menus(unitRangeMenu(state, width)),
+      sideBySide(tokenMatrix.element, textMatrix.element),
+      details.element,
     );
     await onCell(
       Math.min(state.row, rows.length - 1),

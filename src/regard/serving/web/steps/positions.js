@@ -1,14 +1,14 @@
 // Step: position encodings, added to the embeddings.
 
-import { wave, waveOf } from "../arithmetic.js";
+import { frequencyOf, sinusoid } from "../arithmetic.js";
 import { s } from "../dom.js";
+import { figure } from "../figure.js";
+import { formula, locationsWith, nearestLocation, paragraph } from "../locations.js";
 import { exact, short } from "../numbers.js";
-import { formula, nearest, places, say } from "../places.js";
-import { picture } from "../picture.js";
-import { embedded, walked } from "./vectors.js";
+import { embeddingView, linkedMatrices } from "./vectors.js";
 
 /** Description of position encodings that do not add vectors. @type {Record<string, string>} */
-const INSIDE = {
+const DESCRIPTIONS = {
   none: "This model has no position encoding. Only the causal mask of a decoder provides information about order.",
   rotary:
     "Rotary position embeddings: queries and keys are rotated by an angle proportional to their position, so that scores depend on the distance between tokens. See “Queries, keys, values”.",
@@ -23,24 +23,24 @@ export const positions = {
   title: "Positions",
   section: "§3.5",
   here: (/** @type {any} */ { trace, state }) => {
-    const stack = nearest(places(trace, "lookup"), state.at).split(".")[0];
+    const stack = nearestLocation(locationsWith(trace, "lookup"), state.at).split(".")[0];
     return trace.has(`${stack}.embedding.positions`) ? [`${stack}.positions`] : [`${stack}.attention`];
   },
-  exists: (/** @type {any} */ trace) => trace.outline.model.heads !== null && places(trace, "lookup").length > 0,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  exists: (/** @type {any} */ trace) => trace.outline.model.heads !== null && locationsWith(trace, "lookup").length > 0,
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, here) {
     const { trace, state, about } = here;
     const { kind = "none", layout = "interleaved" } = about.settings.positions ?? {};
     root.append(
-      say(
+      paragraph(
         "Attention is invariant to the order of the tokens it attends to, so their positions are encoded separately.",
       ),
     );
-    if (!places(trace, "positions").length) {
-      root.append(say(INSIDE[kind] ?? `Position encoding “${kind}”, applied inside attention.`));
+    if (!locationsWith(trace, "positions").length) {
+      root.append(paragraph(DESCRIPTIONS[kind] ?? `Position encoding “${kind}”, applied inside attention.`));
       return;
     }
-    const view = await embedded(here, "positions");
+    const view = await embeddingView(here, "positions");
     const { width, columns } = view;
     const [scaled, vectors, sum] = await view.tensors("scaled", "positions", "sum");
     const sines = kind === "sinusoidal";
@@ -48,11 +48,11 @@ export const positions = {
     const values = vectors.values.slice(0, rows.length);
     const explain = (/** @type {number} */ row, /** @type {number} */ column, /** @type {number} */ unit) => {
       const [x, p] = [scaled.values[row][column], values[row][column]];
-      const added = { name: "x + PE", how: `${exact(x)} + ${exact(p)}`, mine: x + p, theirs: sum.values[row][column] };
+      const added = { name: "x + PE", expression: `${exact(x)} + ${exact(p)}`, computed: x + p, modelValue: sum.values[row][column] };
       if (!sines) return [added];
-      const { pair, odd } = waveOf(unit, width, layout);
-      const how = `${odd ? "cos" : "sin"}(${row} / 10000^(${2 * pair}/${width}))`;
-      return [{ name: "PE", how, mine: wave(row, unit, width, layout), theirs: p }, added];
+      const { pair, odd } = frequencyOf(unit, width, layout);
+      const expression = `${odd ? "cos" : "sin"}(${row} / 10000^(${2 * pair}/${width}))`;
+      return [{ name: "PE", expression, computed: sinusoid(row, unit, width, layout), modelValue: p }, added];
     };
     root.append(
       formula(
@@ -61,8 +61,8 @@ export const positions = {
           : "x + P[pos], where P is learned",
       ),
       view.menus,
-      sines ? waves(values, columns[0], width, layout) : "",
-      ...walked(
+      sines ? sinusoids(values, columns[0], width, layout) : "",
+      ...linkedMatrices(
         state,
         columns,
         rows,
@@ -77,18 +77,18 @@ export const positions = {
 };
 
 /** A few units over all positions: lines show the formula, dots the model's values. @param {number[][]} values @param {number} from @param {number} width @param {string} layout */
-function waves(values, from, width, layout) {
+function sinusoids(values, from, width, layout) {
   const units = [0, 2, 4, 8].filter((unit) => unit < values[0].length);
   const last = Math.max(1, values.length - 1);
   const [across, high, left] = [660, 150, 34];
-  const x = (/** @type {number} */ place) => left + (place / last) * (across - left - 90);
+  const x = (/** @type {number} */ position) => left + (position / last) * (across - left - 90);
   const y = (/** @type {number} */ value) => 12 + ((1 - value) / 2) * (high - 34);
   const lines = units.map((unit, n) => {
-    const smooth = Array.from({ length: 201 }, (_, one) => (one / 200) * last);
+    const smooth = Array.from({ length: 201 }, (_, index) => (index / 200) * last);
     const path = smooth
       .map(
-        (place, one) =>
-          `${one ? "L" : "M"}${x(place).toFixed(1)} ${y(wave(place, unit + from, width, layout)).toFixed(1)}`,
+        (position, index) =>
+          `${index ? "L" : "M"}${x(position).toFixed(1)} ${y(sinusoid(position, unit + from, width, layout)).toFixed(1)}`,
       )
       .join("");
     const color = `c${n % 4}`;
@@ -96,7 +96,7 @@ function waves(values, from, width, layout) {
       "g",
       { class: `wave ${color}` },
       s("path", { d: path }),
-      values.map((row, place) => s("circle", { cx: x(place), cy: y(row[unit]), r: 3.5 })),
+      values.map((row, position) => s("circle", { cx: x(position), cy: y(row[unit]), r: 3.5 })),
       s("text", { x: x(last) + 10, y: y(values[last][unit]) + 4 }, `unit ${unit + from}`),
     );
   });
@@ -118,14 +118,14 @@ function waves(values, from, width, layout) {
         s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, short(value, 0)),
       ),
     ),
-    values.map((_, place) =>
-      place % Math.ceil(values.length / 24)
+    values.map((_, position) =>
+      position % Math.ceil(values.length / 24)
         ? null
-        : s("text", { class: "label", x: x(place), y: high - 4, "text-anchor": "middle" }, String(place)),
+        : s("text", { class: "label", x: x(position), y: high - 4, "text-anchor": "middle" }, String(position)),
     ),
     lines,
   );
-  return picture({
+  return figure({
     title: "Sinusoids",
     note: "dots: values of the model; lines: formula",
     shown: svg,

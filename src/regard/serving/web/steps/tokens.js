@@ -1,7 +1,7 @@
 // Step: text to subwords to ids.
 
 import { h, replace } from "../dom.js";
-import { say } from "../places.js";
+import { paragraph } from "../locations.js";
 
 /** Markers in tokens that are not characters of the text. @type {[RegExp, string][]} */
 const MARKS = [
@@ -19,45 +19,45 @@ export const tokens = {
   section: "§5.1",
   here: () => ["encoder.input", "decoder.input"],
   exists: () => true,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace }) {
     const { outline } = trace;
-    const building = h("div", { class: "building", "aria-live": "polite" });
+    const mergesElement = h("div", { class: "building", "aria-live": "polite" });
     root.append(
-      say(
+      paragraph(
         "The text is split into subwords from a fixed vocabulary of ",
         h("b", {}, outline.model.vocab_size.toLocaleString("en")),
         " tokens, and each is replaced by its id. Frequent words are single tokens; rare words are split into several.",
       ),
     );
     const continues = outline.kind === "continuation";
-    if (outline.source) root.append(line("Input", outline.source, outline, building));
+    if (outline.source) root.append(line("Input", outline.source, outline, mergesElement));
     if (outline.target)
-      root.append(line(continues ? "Text" : "Output", outline.target, continues ? outline : null, building));
+      root.append(line(continues ? "Text" : "Output", outline.target, continues ? outline : null, mergesElement));
     const pieces = [...(outline.source?.tokens ?? []), ...(outline.target?.tokens ?? [])];
     const marks = MARKS.filter(([mark]) => pieces.some((piece) => mark.test(piece))).map(([, meaning]) => meaning);
     if (marks.length) root.append(h("p", { class: "note marks" }, `${marks.join("; ")}.`));
-    root.append(building);
+    root.append(mergesElement);
     const long = [...outline.merges].sort((a, b) => b.stages.length - a.stages.length)[0];
-    if (long) merged(building, long);
+    if (long) showMerges(mergesElement, long);
   },
 };
 
-/** @param {string} name @param {any} given @param {any} outline with the merges of words; null: words are not selectable @param {HTMLElement} building */
-function line(name, given, outline, building) {
-  const words = given.words.map((/** @type {any} */ word) => {
+/** @param {string} name @param {any} side @param {any} outline with the merges of words; null: words are not selectable @param {HTMLElement} mergesElement */
+function line(name, side, outline, mergesElement) {
+  const words = side.words.map((/** @type {any} */ word) => {
     const pieces = word.tokens.map((/** @type {number} */ n) =>
-      h("span", { class: "token" }, h("b", {}, given.tokens[n]), h("i", {}, given.ids[n])),
+      h("span", { class: "token" }, h("b", {}, side.tokens[n]), h("i", {}, side.ids[n])),
     );
-    const found = outline && merge(outline, given, word);
-    return found
+    const wordMerges = outline && merge(outline, side, word);
+    return wordMerges
       ? h(
           "button",
           {
             type: "button",
             class: "word",
             "aria-label": `Merges of ${word.text}`,
-            on: { click: () => merged(building, found) },
+            on: { click: () => showMerges(mergesElement, wordMerges) },
           },
           pieces,
         )
@@ -66,21 +66,21 @@ function line(name, given, outline, building) {
   return h("section", { class: "side" }, h("h3", {}, name), h("div", { class: "tokens" }, words));
 }
 
-/** The BPE merges of a word. @param {any} outline @param {any} given @param {any} word */
-function merge(outline, given, word) {
+/** The BPE merges of a word. @param {any} outline @param {any} side @param {any} word */
+function merge(outline, side, word) {
   if (word.special) return null;
-  const spelled = word.tokens.map((/** @type {number} */ n) => given.tokens[n]).join("");
+  const pieces = word.tokens.map((/** @type {number} */ n) => side.tokens[n]).join("");
   return (
     outline.merges.find(
-      (/** @type {any} */ one) => one.word === spelled || spelled.startsWith(one.word) || one.word.startsWith(spelled),
+      (/** @type {any} */ piece) => piece.word === pieces || pieces.startsWith(piece.word) || piece.word.startsWith(pieces),
     ) ?? null
   );
 }
 
-/** @param {HTMLElement} building @param {any} merge */
-function merged(building, merge) {
+/** @param {HTMLElement} mergesElement @param {any} merge */
+function showMerges(mergesElement, merge) {
   replace(
-    building,
+    mergesElement,
     h("h3", {}, "Merges of ", h("code", {}, merge.word)),
     h(
       "ol",
@@ -89,7 +89,7 @@ function merged(building, merge) {
         h(
           "li",
           {},
-          stage.map((one) => h("code", { class: "piece" }, one)),
+          stage.map((piece) => h("code", { class: "piece" }, piece)),
         ),
       ),
     ),

@@ -1,35 +1,35 @@
 // Matrices of token vectors (a range of their units), with a shared cursor and the calculation of the selected cell.
 
-import { beside, matrix } from "../matrix.js";
-import { menu, menus, nearest, pin, places, span, spanMenu } from "../places.js";
-import { readout } from "../readout.js";
+import { computationDetails } from "../computation_details.js";
+import { locationsWith, menu, menus, nearestLocation, selectCell, unitRange, unitRangeMenu } from "../locations.js";
+import { matrix, sideBySide } from "../matrix.js";
 
-/** @typedef {import("../places.js").Here} Here */
-/** @typedef {import("../readout.js").Sum} Sum */
+/** @typedef {import("../locations.js").StepContext} StepContext */
+/** @typedef {import("../computation_details.js").Calculation} Calculation */
 /** @typedef {{title: string, note?: string, values: number[][], top?: number}} Vectors */
 
-/** The selected embedding and the range of units shown; `tensors` requests its points. @param {Here} here @param {string} point a point that the embedding must have */
-export async function embedded({ trace, state }, point) {
-  const some = places(trace, point);
-  const place = nearest(some, state.at);
-  const { shape } = await trace.tensor(`${place}.${point}`, { rows: [0, 1] }); // embeddings of ELMo are narrower than its states
+/** The selected embedding and the range of units shown; `tensors` requests its points. @param {StepContext} here @param {string} point a point that the embedding must have */
+export async function embeddingView({ trace, state }, point) {
+  const locations = locationsWith(trace, point);
+  const location = nearestLocation(locations, state.at);
+  const { shape } = await trace.tensor(`${location}.${point}`, { rows: [0, 1] }); // embeddings of ELMo are narrower than its states
   const width = shape[1];
-  const columns = span(state, width);
+  const columns = unitRange(state, width);
   return {
     width,
     columns,
     tensors: (/** @type {string[]} */ ...points) =>
-      Promise.all(points.map((one) => trace.tensor(`${place}.${one}`, { columns }))),
+      Promise.all(points.map((item) => trace.tensor(`${location}.${item}`, { columns }))),
     menus: menus(
-      some.length > 1 &&
+      locations.length > 1 &&
         menu(
           "place",
           "Stack",
-          some.map((one) => [one, one.split(".")[0]]),
-          place,
+          locations.map((item) => [item, item.split(".")[0]]),
+          location,
           (at) => ({ at }),
         ),
-      spanMenu(state, width),
+      unitRangeMenu(state, width),
     ),
   };
 }
@@ -37,18 +37,18 @@ export async function embedded({ trace, state }, point) {
 /**
  * Matrices of the same tokens and units with a shared cursor.
  * @param {import("../state.js").State} state @param {number[]} columns range of units shown, as [from, to]
- * @param {string[]} rows @param {Vectors[]} pictures
- * @param {(row: number, column: number, unit: number) => Sum[]} explain calculations of a cell, from its row, its column and the number of its unit
+ * @param {string[]} rows @param {Vectors[]} matrices
+ * @param {(row: number, column: number, unit: number) => Calculation[]} explain calculations of a cell, from its row, its column and the number of its unit
  */
-export function walked(state, columns, rows, pictures, explain) {
-  const told = readout();
+export function linkedMatrices(state, columns, rows, matrices, explain) {
+  const details = computationDetails();
   const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
-    for (const one of drawn) one.mark(row, column);
+    for (const item of figures) item.mark(row, column);
     const unit = column + columns[0];
-    told.show(`${rows[row]}, position ${row}, unit ${unit}`, explain(row, column, unit));
+    details.show(`${rows[row]}, position ${row}, unit ${unit}`, explain(row, column, unit));
   };
-  const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);
-  const drawn = pictures.map((one) => matrix({ ...one, rows, from: columns[0], onCell, onPin }));
+  const onPin = (/** @type {number} */ row, /** @type {number} */ column) => selectCell(row, column + columns[0]);
+  const figures = matrices.map((item) => matrix({ ...item, rows, from: columns[0], onCell, onPin }));
   onCell(Math.min(state.row, rows.length - 1), Math.max(0, Math.min(state.column, columns[1] - 1) - columns[0]));
-  return [beside(...drawn.map((one) => one.element)), told.element];
+  return [sideBySide(...figures.map((item) => item.element)), details.element];
 }

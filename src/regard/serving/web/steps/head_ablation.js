@@ -1,37 +1,36 @@
 // Step: switch heads and sublayers off, and decode the text again without them.
 
-import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
-import { called, places, say } from "../places.js";
+import { figure } from "../figure.js";
+import { attentionWarning, locationName, locationsWith, paragraph } from "../locations.js";
 import { short } from "../numbers.js";
-import { picture } from "../picture.js";
-import { note } from "../state.js";
+import { updateUrl } from "../state.js";
 
-export const switchboard = {
+export const headAblation = {
   id: "switchboard",
   title: "Head ablation",
   section: "",
   here: (/** @type {any} */ { trace }) => [
-    ...new Set(places(trace, "weights").map((place) => place.replace(/\.\d+\./, "."))),
+    ...new Set(locationsWith(trace, "weights").map((location) => location.replace(/\.\d+\./, "."))),
   ],
-  exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0 && places(trace, "weights").length > 0,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0 && locationsWith(trace, "weights").length > 0,
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state }) {
     /** @type {any[]} */
-    const heads = await trace.ask("heads");
+    const heads = await trace.request("heads");
     const top = Math.max(1e-6, ...heads.map((head) => head.cost ?? 0));
     const board = rowsOf(trace, heads);
-    const known = new Set(
-      board.flatMap(({ place, some, whole }) => [...some.map((head) => head.name), ...(whole ? [place] : [])]),
+    const names = new Set(
+      board.flatMap(({ location, rowHeads, whole }) => [...rowHeads.map((head) => head.name), ...(whole ? [location] : [])]),
     );
-    const off = new Set(state.off.split(",").filter((name) => known.has(name)));
+    const off = new Set(state.off.split(",").filter((name) => names.has(name)));
     const result = h("div", { class: "result outcome", "aria-live": "polite" });
-    let latest = 0;
+    let callCount = 0;
     const update = async () => {
-      latest += 1;
-      const turn = latest;
-      note({ off: [...off].join(",") });
-      for (const one of switches) one.setAttribute("aria-pressed", String(!off.has(one.dataset.name ?? "")));
+      callCount += 1;
+      const ownCount = callCount;
+      updateUrl({ off: [...off].join(",") });
+      for (const item of switches) item.setAttribute("aria-pressed", String(!off.has(item.dataset.name ?? "")));
       if (!off.size) {
         result.removeAttribute("aria-busy");
         return replace(
@@ -41,10 +40,10 @@ export const switchboard = {
       }
       result.setAttribute("aria-busy", "true");
       try {
-        const found = await trace.ask("intervene", { interventions: [...off] });
-        if (turn === latest) replace(result, ...difference(found), all);
+        const comparison = await trace.request("intervene", { interventions: [...off] });
+        if (ownCount === callCount) replace(result, ...difference(comparison), all);
       } finally {
-        if (turn === latest) result.removeAttribute("aria-busy");
+        if (ownCount === callCount) result.removeAttribute("aria-busy");
       }
     };
     const all = h(
@@ -55,7 +54,7 @@ export const switchboard = {
     /** @type {HTMLElement[]} */
     const switches = [];
     const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {any} */ head) => {
-      const one = h(
+      const item = h(
         "button",
         {
           type: "button",
@@ -69,28 +68,28 @@ export const switchboard = {
         h("span", { class: "switch-name" }, text),
         head && h("span", { class: "switch-cost" }, short(head.cost ?? 0)),
       );
-      switches.push(one);
-      return one;
+      switches.push(item);
+      return item;
     };
     root.append(
-      say(
+      paragraph(
         "Each switch is a head or a whole sublayer. The number is the decrease of the output's log-probability without that head; stronger colors mean larger decreases. When heads are switched off, the text is decoded again with the full search.",
       ),
-      picture({
+      figure({
         title: "Cost of removing each head",
         shown: h(
           "div",
           { class: "board" },
-          board.map(({ place, some, whole }) =>
+          board.map(({ location, rowHeads, whole }) =>
             h(
               "div",
-              { class: "row", role: "group", "aria-label": called(place) },
-              h("span", { class: "row-name" }, called(place)),
+              { class: "row", role: "group", "aria-label": locationName(location) },
+              h("span", { class: "row-name" }, locationName(location)),
               h(
                 "div",
                 { class: "switches" },
-                some.map((head) => button(head.name, `head ${head.head}`, head)),
-                whole && button(place, "whole layer", null),
+                rowHeads.map((head) => button(head.name, `head ${head.head}`, head)),
+                whole && button(location, "whole layer", null),
               ),
             ),
           ),
@@ -101,7 +100,7 @@ export const switchboard = {
         }),
       }),
       result,
-      caution(false),
+      attentionWarning(false),
     );
     await update();
   },
@@ -115,43 +114,43 @@ function rowsOf(trace, heads) {
   const parts = trace.outline.points
     .filter((/** @type {any} */ point) => point.point === "added")
     .map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
-  for (const place of parts) rows.set(place, []);
+  for (const location of parts) rows.set(location, []);
   for (const head of heads) {
-    const place = [head.stack, head.layer, head.part].filter((part) => part !== null).join(".");
-    rows.set(place, [...(rows.get(place) ?? []), head]);
+    const location = [head.stack, head.layer, head.part].filter((part) => part !== null).join(".");
+    rows.set(location, [...(rows.get(location) ?? []), head]);
   }
-  return [...rows].map(([place, some]) => ({ place, some, whole: parts.includes(place) }));
+  return [...rows].map(([location, rowHeads]) => ({ location, rowHeads, whole: parts.includes(location) }));
 }
 
-/** @param {any} found */
-function difference(found) {
-  const [before, after] = [found.before, found.after].map((/** @type {string} */ text) => text.split(/(\s+)/));
-  const same = common(before, after);
-  const top = Math.max(1e-6, ...found.steps.map((/** @type {any} */ step) => Math.abs(step.before - step.after)));
+/** @param {any} comparison */
+function difference(comparison) {
+  const [before, after] = [comparison.before, comparison.after].map((/** @type {string} */ text) => text.split(/(\s+)/));
+  const same = commonSubsequence(before, after);
+  const top = Math.max(1e-6, ...comparison.steps.map((/** @type {any} */ step) => Math.abs(step.before - step.after)));
   return [
     h(
       "dl",
       { class: "compared" },
       h("dt", {}, "all on"),
-      h("dd", {}, found.before),
+      h("dd", {}, comparison.before),
       h("dt", {}, "ablated"),
       h(
         "dd",
         { class: "after" },
         after.map((/** @type {string} */ word, /** @type {number} */ n) => (same.has(n) ? word : h("mark", {}, word))),
-        !found.after && h("span", { class: "empty" }, "empty output"),
+        !comparison.after && h("span", { class: "empty" }, "empty output"),
       ),
     ),
     h(
       "p",
-      { class: "note", data: { cost: String(found.cost) } },
-      found.same ? "The output is the same. " : `The output differs from step ${found.first_difference} on. `,
-      `The log-probability of the original output decreases by ${short(found.cost, 3)}.`,
+      { class: "note", data: { cost: String(comparison.cost) } },
+      comparison.same ? "The output is the same. " : `The output differs from step ${comparison.first_difference} on. `,
+      `The log-probability of the original output decreases by ${short(comparison.cost, 3)}.`,
     ),
     h(
       "ol",
       { class: "falls" },
-      found.steps.map((/** @type {any} */ step) =>
+      comparison.steps.map((/** @type {any} */ step) =>
         h(
           "li",
           {},
@@ -169,18 +168,18 @@ function difference(found) {
 }
 
 /** Indices in `b` of the longest common subsequence of `a` and `b`. @param {string[]} a @param {string[]} b */
-function common(a, b) {
+function commonSubsequence(a, b) {
   const longest = Array.from({ length: a.length + 1 }, () => new Array(b.length + 1).fill(0));
   for (let n = a.length - 1; n >= 0; n -= 1)
     for (let m = b.length - 1; m >= 0; m -= 1)
       longest[n][m] = a[n] === b[m] ? longest[n + 1][m + 1] + 1 : Math.max(longest[n + 1][m], longest[n][m + 1]);
-  const found = new Set();
+  const indices = new Set();
   for (let [n, m] = [0, 0]; n < a.length && m < b.length; ) {
     if (a[n] === b[m]) {
-      found.add(m);
+      indices.add(m);
       [n, m] = [n + 1, m + 1];
     } else if (longest[n + 1][m] >= longest[n][m + 1]) n += 1;
     else m += 1;
   }
-  return found;
+  return indices;
 }

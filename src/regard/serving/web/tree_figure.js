@@ -1,8 +1,8 @@
 // Figure of a search tree, from left to right; the path of the best hypothesis is highlighted.
 
 import { s } from "./dom.js";
-import { clipped } from "./matrix.js";
-import { picture } from "./picture.js";
+import { figure } from "./figure.js";
+import { truncate } from "./matrix.js";
 
 const [STEP, LINE] = [112, 22];
 
@@ -15,28 +15,28 @@ export function drawTree(tree, choose, onPin) {
   const children = new Map();
   for (const node of tree.nodes)
     if (node.parent !== null) children.set(node.parent, [...(children.get(node.parent) ?? []), node]);
-  for (const some of children.values()) some.sort((a, b) => Number(b.on_best_path) - Number(a.on_best_path) || a.rank - b.rank);
+  for (const siblings of children.values()) siblings.sort((a, b) => Number(b.on_best_path) - Number(a.on_best_path) || a.rank - b.rank);
   /** @type {Map<number, {x: number, y: number}>} */
   const at = new Map();
   let next = 0;
-  const place = (/** @type {any} */ node) => {
+  const layout = (/** @type {any} */ node) => {
     const below = children.get(node.number) ?? [];
-    for (const child of below) place(child);
+    for (const child of below) layout(child);
     const y = below.length ? /** @type {any} */ (at.get(below[0].number)).y : 16 + LINE * next++;
     at.set(node.number, { x: 14 + (node.step + 1) * STEP, y });
   };
-  place(tree.nodes[0]);
+  layout(tree.nodes[0]);
   const width = Math.max(...[...at.values()].map(({ x }) => x)) + 100;
   const height = 16 + LINE * next;
   const inOrder = [...tree.nodes.slice(1)].sort(
     (/** @type {any} */ a, /** @type {any} */ b) => Number(a.on_best_path) - Number(b.on_best_path),
   ); // the best on top
-  const twigs = inOrder.map((/** @type {any} */ node) => {
+  const edges = inOrder.map((/** @type {any} */ node) => {
     const [from, to] = [at.get(node.parent), at.get(node.number)].map(
-      (one) => /** @type {{x: number, y: number}} */ (one),
+      (other) => /** @type {{x: number, y: number}} */ (other),
     );
     const parent = tree.nodes[node.parent];
-    const start = from.x + (parent.parent === null ? 6 : 14 + 8 * clipped(parent.token, 8).length);
+    const start = from.x + (parent.parent === null ? 6 : 14 + 8 * truncate(parent.token, 8).length);
     const bend = Math.min(to.x - 20, Math.max(start, to.x - 30));
     const d =
       from.y === to.y
@@ -44,17 +44,17 @@ export function drawTree(tree, choose, onPin) {
         : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
     return s("path", { class: `twig ${node.state}${node.on_best_path ? " best" : ""}`, d });
   });
-  const chosen = (/** @type {any} */ node) => {
-    for (const one of nodes) one.classList.remove("chosen");
+  const select = (/** @type {any} */ node) => {
+    for (const other of nodes) other.classList.remove("chosen");
     nodes[node.number].classList.add("chosen");
     return choose(node);
   };
   const nodes = tree.nodes.map((/** @type {any} */ node) => {
     const { x, y } = /** @type {{x: number, y: number}} */ (at.get(node.number));
-    const text = node.parent === null ? "" : clipped(node.token, 8);
+    const text = node.parent === null ? "" : truncate(node.token, 8);
     const act = () => {
       onPin(node);
-      return chosen(node);
+      return select(node);
     };
     const group = s(
       "g",
@@ -92,11 +92,11 @@ export function drawTree(tree, choose, onPin) {
   const move = (/** @type {any} */ node, /** @type {number} */ down, /** @type {number} */ right) => {
     const from = /** @type {{x: number, y: number}} */ (at.get(node.number));
     const there = tree.nodes.filter(
-      (/** @type {any} */ one) =>
-        one.parent !== null &&
+      (/** @type {any} */ other) =>
+        other.parent !== null &&
         (right
-          ? one.step === node.step + right
-          : one.step === node.step && Math.sign(/** @type {any} */ (at.get(one.number)).y - from.y) === down),
+          ? other.step === node.step + right
+          : other.step === node.step && Math.sign(/** @type {any} */ (at.get(other.number)).y - from.y) === down),
     );
     there.sort(
       (/** @type {any} */ a, /** @type {any} */ b) =>
@@ -108,10 +108,10 @@ export function drawTree(tree, choose, onPin) {
   const svg = s(
     "svg",
     { class: "tree", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Beam tree" },
-    twigs,
+    edges,
     nodes,
   );
-  const element = picture({
+  const element = figure({
     title: "Beam tree",
     note: "blue: best hypothesis · large dot: finished · ring: pruned",
     shown: svg,
@@ -131,5 +131,5 @@ export function drawTree(tree, choose, onPin) {
         ]),
     }),
   });
-  return { element, choose: chosen };
+  return { element, choose: select };
 }

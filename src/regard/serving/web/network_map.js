@@ -1,8 +1,8 @@
 // Diagram of this network, after figure 1 of the paper: marks the current step and links to the others.
 
 import { h, s } from "./dom.js";
-import { picture } from "./picture.js";
-import { places } from "./places.js";
+import { figure } from "./figure.js";
+import { locationsWith } from "./locations.js";
 import { link } from "./state.js";
 
 const [WIDE, HIGH, GAP] = [112, 26, 9];
@@ -21,7 +21,7 @@ const BOXES = {
 /** @param {import("./api.js").Trace} trace @param {string[]} here @param {string[]} known ids of steps that exist */
 export function drawMap(trace, here, known) {
   const stacks = ["encoder", "decoder"].filter((stack) => trace.has(`${stack}.embedding.lookup`));
-  const columns = stacks.map((stack) => columnOf(trace, stack));
+  const columns = stacks.map((stack) => stackBoxes(trace, stack));
   const tallest = Math.max(...columns.map((column) => column.length));
   const height = tallest * (HIGH + GAP) + 22;
   const width = stacks.length * (WIDE + 36) + 38;
@@ -79,7 +79,7 @@ export function drawMap(trace, here, known) {
   return h(
     "nav",
     { class: "map", "aria-label": title },
-    picture({
+    figure({
       title,
       shown: s("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, drawn),
       table: () => ({
@@ -100,7 +100,7 @@ function layers(trace, stack) {
 /** @typedef {{name: string, text: string, step: string, at: string, repeated: boolean}} Box */
 
 /** Boxes of a stack, from bottom to top. @param {any} trace @param {string} stack @returns {Box[]} */
-function columnOf(trace, stack) {
+function stackBoxes(trace, stack) {
   const box = (
     /** @type {string} */ name,
     /** @type {string} */ text,
@@ -108,7 +108,7 @@ function columnOf(trace, stack) {
     at = stack,
     repeated = false,
   ) => ({ name: `${stack}.${name}`, text, step, at, repeated });
-  const found = [
+  const boxes = [
     box(
       "input",
       trace.outline.kind !== "translation" ? "Text" : stack === "encoder" ? "Source" : "Output so far",
@@ -117,45 +117,45 @@ function columnOf(trace, stack) {
     box("embedding", "Embedding", "embedding", `${stack}.embedding`),
   ];
   if (trace.has(`${stack}.embedding.positions`))
-    found.push(box("positions", "+ Positions", "positions", `${stack}.embedding`));
-  if (places(trace, "hidden").some((place) => place.startsWith(stack) && /wards$/.test(place)))
-    found.push(box("recurrent", ...BOXES.recurrent, stack, true));
+    boxes.push(box("positions", "+ Positions", "positions", `${stack}.embedding`));
+  if (locationsWith(trace, "hidden").some((location) => location.startsWith(stack) && /wards$/.test(location)))
+    boxes.push(box("recurrent", ...BOXES.recurrent, stack, true));
   for (const part of ["attention", "cross_attention", "feed_forward"]) {
-    const place =
-      places(trace, part === "feed_forward" ? "inner" : "head_outputs").find(
-        (one) => one.startsWith(`${stack}.`) && one.endsWith(`.${part}`),
+    const location =
+      locationsWith(trace, part === "feed_forward" ? "inner" : "head_outputs").find(
+        (candidate) => candidate.startsWith(`${stack}.`) && candidate.endsWith(`.${part}`),
       ) ?? (trace.has(`${stack}.${part}.weights`) ? `${stack}.${part}` : undefined);
-    if (!place) continue;
+    if (!location) continue;
     const [text, step] = BOXES[part];
-    const inside = /\.\d+\./.test(place);
-    found.push(
+    const inside = /\.\d+\./.test(location);
+    boxes.push(
       box(
         part,
         stack === "decoder" && part === "attention" ? "Masked self-att." : text,
         inside ? step : "kinds",
-        place,
+        location,
         inside,
       ),
     );
-    if (inside) found.push(box(`${part}_residual`, "Add & Norm", "residual", place, true));
+    if (inside) boxes.push(box(`${part}_residual`, "Add & Norm", "residual", location, true));
   }
   if (stack === "decoder" && trace.has("output.logits")) {
-    found.push(
+    boxes.push(
       { name: "output.logits", text: "Linear", step: "output", at: stack, repeated: false },
       { name: "output.probabilities", text: "Softmax", step: "output", at: stack, repeated: false },
     );
   }
-  if (trace.outline.kind === "encoding") found.push(...readOut(trace));
-  return found;
+  if (trace.outline.kind === "encoding") boxes.push(...headBoxes(trace));
+  return boxes;
 }
 
 /** Boxes above an encoder: mixing, pooling and head. @param {any} trace @returns {Box[]} */
-function readOut(trace) {
+function headBoxes(trace) {
   const kind = trace.outline.head?.kind;
   const boxes = [];
   if (trace.has("encoder.mixing.shares")) boxes.push(["encoder.mixing", "Mixing", "mixing"]);
   if (!kind || kind === "classes") boxes.push(["pooling.vector", "Pooling", "pooling"]);
-  if (kind) boxes.push(["head.logits", "Linear", "reading"], ["head.probabilities", "Softmax", "reading"]);
+  if (kind) boxes.push(["head.logits", "Linear", "head_output"], ["head.probabilities", "Softmax", "head_output"]);
   return boxes.map(([name, text, step]) => ({ name, text, step, at: "encoder", repeated: false }));
 }
 

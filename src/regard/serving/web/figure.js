@@ -1,32 +1,31 @@
 // A figure with its caption, its values as a table, and buttons to save it.
 
-import { h } from "./dom.js";
-import { savePng, saveSvg } from "./export.js";
-import { maths } from "./maths.js";
+import { formatFormula, h } from "./dom.js";
 import { exact } from "./numbers.js";
+import { savePng, saveSvg } from "./save_image.js";
 
 /**
- * @param {object} given
- * @param {string} given.title
- * @param {string} [given.note]
- * @param {Element} given.shown an SVG, or an HTML element
- * @param {() => {head: string[], rows: any[][]}} given.table the values of the figure
+ * @param {object} options
+ * @param {string} options.title
+ * @param {string} [options.note]
+ * @param {Element} options.shown an SVG, or an HTML element
+ * @param {() => {head: string[], rows: any[][]}} options.table the values of the figure
  * @returns {HTMLElement}
  */
-export function picture({ title, note, shown, table }) {
-  const behind = h("details", { class: "behind" }, h("summary", {}, "Table"));
-  behind.addEventListener("toggle", () => {
-    if (behind.open && behind.children.length === 1) behind.append(tabular(title, table()));
+export function figure({ title, note, shown, table }) {
+  const tableDetails = h("details", { class: "behind" }, h("summary", {}, "Table"));
+  tableDetails.addEventListener("toggle", () => {
+    if (tableDetails.open && tableDetails.children.length === 1) tableDetails.append(dataTable(title, table()));
   });
   return h(
     "figure",
     { class: "picture" },
-    h("figcaption", {}, h("b", {}, maths(title)), note && h("span", { class: "unit" }, maths(note))),
+    h("figcaption", {}, h("b", {}, formatFormula(title)), note && h("span", { class: "unit" }, formatFormula(note))),
     shown instanceof SVGSVGElement ? canvas(title, shown) : shown,
     h(
       "div",
       { class: "tools" },
-      behind,
+      tableDetails,
       h(
         "button",
         { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(shown, title) } },
@@ -48,7 +47,7 @@ function canvas(title, svg) {
 }
 
 /** @param {string} title @param {{head: string[], rows: any[][]}} content */
-export function tabular(title, { head, rows }) {
+export function dataTable(title, { head, rows }) {
   return h(
     "div",
     { class: "wide", tabindex: "0", role: "region", "aria-label": `Table: ${title}` },
@@ -61,7 +60,7 @@ export function tabular(title, { head, rows }) {
         h(
           "tr",
           {},
-          head.map((one, n) => (one || n ? h("th", { scope: "col" }, one) : h("td"))),
+          head.map((cell, n) => (cell || n ? h("th", { scope: "col" }, cell) : h("td"))),
         ),
       ),
       h(
@@ -72,7 +71,7 @@ export function tabular(title, { head, rows }) {
             "tr",
             {},
             h("th", { scope: "row" }, first),
-            rest.map((one) => h("td", {}, typeof one === "string" ? one : exact(one))),
+            rest.map((cell) => h("td", {}, typeof cell === "string" ? cell : exact(cell))),
           ),
         ),
       ),

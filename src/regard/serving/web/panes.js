@@ -3,13 +3,13 @@
 import { h } from "./dom.js";
 
 /** A text area with its label. @param {string} id @param {string} label @param {any} more */
-export function writing(id, label, more) {
+export function textPane(id, label, more) {
   const field = h("textarea", { id, rows: 4, spellcheck: "true", ...more });
   return { field, pane: h("div", { class: "pane" }, h("label", { for: id }, label), field) };
 }
 
 /** The pane that shows results. @param {string} label */
-export function answering(label) {
+export function resultPane(label) {
   const out = h("div", { id: "target", class: "told", role: "region", "aria-live": "polite", "aria-label": label });
   const latency = h("p", { class: "latency", id: "latency" });
   const inside = h("a", { href: "#look", class: "inside" }, "Look inside →");
@@ -18,13 +18,13 @@ export function answering(label) {
 }
 
 /** Split two texts that are separated by a tab, the input format of `regard classify`. @param {string} text @returns {[string, string]} */
-export function halves(text) {
+export function splitPair(text) {
   const [first, ...second] = text.split("\t");
   return [first, second.join(" ")];
 }
 
 /** @param {string} first @param {string} second */
-export function joined(first, second) {
+export function joinPair(first, second) {
   const plain = first.replaceAll("\t", " ");
   return second ? `${plain}\t${second.replaceAll("\t", " ")}` : plain;
 }

@@ -2,7 +2,7 @@
 
 import { s } from "./dom.js";
 
-const WRITTEN = [
+const STYLE_PROPERTIES = [
   "fill",
   "fill-opacity",
   "stroke",
@@ -16,38 +16,38 @@ const WRITTEN = [
   "text-anchor",
   "dominant-baseline",
 ];
-const OF_THE_PAGE = ["class", "tabindex", "role", "href"]; // attributes without meaning in a file
+const PAGE_ATTRIBUTES = ["class", "tabindex", "role", "href"]; // attributes without meaning in a file
 const MARGIN = 12; // pixels around a part of the page
 const ASCENT = 0.79; // fraction of the line height above the baseline
 
-/** @typedef {(box: DOMRect) => {x: number, y: number, width: number, height: number}} Placed */
+/** @typedef {(box: DOMRect) => {x: number, y: number, width: number, height: number}} ToCanvas */
 
-/** A figure as SVG that needs no style sheet. @param {Element} picture @returns {SVGSVGElement} */
-function drawing(picture) {
-  if (!(picture instanceof SVGSVGElement)) return traced(picture);
-  const { width, height } = picture.viewBox.baseVal;
-  return sized(inlined(picture), { width, height });
+/** A figure as SVG that needs no style sheet. @param {Element} figure @returns {SVGSVGElement} */
+function toSvg(figure) {
+  if (!(figure instanceof SVGSVGElement)) return redraw(figure);
+  const { width, height } = figure.viewBox.baseVal;
+  return setSize(inlineStyles(figure), { width, height });
 }
 
-/** A copy with inline styles. @param {SVGSVGElement} picture */
-function inlined(picture) {
-  const copy = /** @type {SVGSVGElement} */ (picture.cloneNode(true));
-  const [theirs, ours] = [picture, copy].map((root) => [root, ...root.querySelectorAll("*")]);
-  theirs.forEach((element, n) => {
+/** A copy with inline styles. @param {SVGSVGElement} figure */
+function inlineStyles(figure) {
+  const copy = /** @type {SVGSVGElement} */ (figure.cloneNode(true));
+  const [originals, copies] = [figure, copy].map((root) => [root, ...root.querySelectorAll("*")]);
+  originals.forEach((element, n) => {
     const style = getComputedStyle(element);
-    for (const name of WRITTEN) {
+    for (const name of STYLE_PROPERTIES) {
       const value = style.getPropertyValue(name);
-      if (value) ours[n].setAttribute(name, plain(value));
+      if (value) copies[n].setAttribute(name, portableColor(value));
     }
-    for (const name of OF_THE_PAGE) ours[n].removeAttribute(name);
+    for (const name of PAGE_ATTRIBUTES) copies[n].removeAttribute(name);
   });
   return copy;
 }
 
 /** An HTML element redrawn as SVG: its boxes and words at their positions. @param {Element} part */
-function traced(part) {
+function redraw(part) {
   const { left, top, width, height } = part.getBoundingClientRect();
-  /** @type {Placed} */
+  /** @type {ToCanvas} */
   const at = (box) => ({
     x: box.left - left + MARGIN,
     y: box.top - top + MARGIN,
@@ -55,30 +55,30 @@ function traced(part) {
     height: box.height,
   });
   const size = { width: Math.ceil(width) + 2 * MARGIN, height: Math.ceil(height) + 2 * MARGIN };
-  return sized(s("svg", { viewBox: `0 0 ${size.width} ${size.height}` }, shapes(part, at)), size);
+  return setSize(s("svg", { viewBox: `0 0 ${size.width} ${size.height}` }, shapes(part, at)), size);
 }
 
-/** @param {Node} node @param {Placed} at @returns {Element[]} */
+/** @param {Node} node @param {ToCanvas} at @returns {Element[]} */
 function shapes(node, at) {
-  if (node instanceof Text) return words(node, at);
+  if (node instanceof Text) return textElements(node, at);
   if (!(node instanceof Element)) return [];
-  const place = at(node.getBoundingClientRect());
-  if (node instanceof SVGSVGElement) return [sized(inlined(node), place)];
-  return [...box(node, place), ...[...node.childNodes].flatMap((child) => shapes(child, at))];
+  const rect = at(node.getBoundingClientRect());
+  if (node instanceof SVGSVGElement) return [setSize(inlineStyles(node), rect)];
+  return [...box(node, rect), ...[...node.childNodes].flatMap((child) => shapes(child, at))];
 }
 
-/** Background and border of an element, if visible. @param {Element} element @param {{width: number}} place */
-function box(element, place) {
+/** Background and border of an element, if visible. @param {Element} element @param {{width: number}} rect */
+function box(element, rect) {
   const style = getComputedStyle(element);
   const line = Number.parseFloat(style.borderTopWidth);
   const bare = !line && /, 0\)$/.test(style.backgroundColor);
-  if (bare || !place.width || style.display === "none") return [];
+  if (bare || !rect.width || style.display === "none") return [];
   return [
     s("rect", {
-      ...place,
+      ...rect,
       rx: Number.parseFloat(style.borderTopLeftRadius) || null,
-      fill: plain(style.backgroundColor),
-      stroke: line ? plain(style.borderTopColor) : null,
+      fill: portableColor(style.backgroundColor),
+      stroke: line ? portableColor(style.borderTopColor) : null,
       "stroke-width": line || null,
       "stroke-dasharray": style.borderTopStyle === "dashed" ? "4 3" : null,
       opacity: style.opacity,
@@ -86,8 +86,8 @@ function box(element, place) {
   ];
 }
 
-/** @param {Text} text @param {Placed} at */
-function words(text, at) {
+/** @param {Text} text @param {ToCanvas} at */
+function textElements(text, at) {
   const style = getComputedStyle(/** @type {Element} */ (text.parentElement));
   return [...text.data.matchAll(/\S+/g)].map((word) => {
     const range = document.createRange();
@@ -99,7 +99,7 @@ function words(text, at) {
       {
         x,
         y: y + ASCENT * height,
-        fill: plain(style.color),
+        fill: portableColor(style.color),
         "font-family": style.fontFamily,
         "font-size": style.fontSize,
         "font-weight": style.fontWeight,
@@ -111,34 +111,34 @@ function words(text, at) {
 }
 
 /** @param {SVGSVGElement} svg @param {Record<string, number>} size */
-function sized(svg, size) {
+function setSize(svg, size) {
   for (const [name, value] of Object.entries(size)) svg.setAttribute(name, String(value));
   return svg;
 }
 
 /** A color(srgb …) value as rgba(…), which all programs can read; others stay unchanged. @param {string} value */
-function plain(value) {
+function portableColor(value) {
   const [, red, green, blue, alpha = "1"] = /^color\(srgb (\S+) (\S+) (\S+?)(?: \/ (\S+))?\)$/.exec(value) ?? [];
   if (!red) return value;
-  return `rgba(${[red, green, blue].map((one) => Math.round(255 * Number(one))).join(", ")}, ${alpha})`;
+  return `rgba(${[red, green, blue].map((channel) => Math.round(255 * Number(channel))).join(", ")}, ${alpha})`;
 }
 
 /** @param {SVGSVGElement} svg */
-function asText(svg) {
+function serialize(svg) {
   return new XMLSerializer().serializeToString(svg);
 }
 
-/** @param {Element} picture @param {string} name */
-export function saveSvg(picture, name) {
-  save(new Blob([asText(drawing(picture))], { type: "image/svg+xml" }), `${name}.svg`);
+/** @param {Element} figure @param {string} name */
+export function saveSvg(figure, name) {
+  save(new Blob([serialize(toSvg(figure))], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
-/** @param {Element} picture @param {string} name */
-export async function savePng(picture, name) {
-  const svg = drawing(picture);
+/** @param {Element} figure @param {string} name */
+export async function savePng(figure, name) {
+  const svg = toSvg(figure);
   const { width, height } = svg.viewBox.baseVal;
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(asText(svg))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(serialize(svg))}`;
   await image.decode();
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * width, 2 * height];

@@ -1,11 +1,11 @@
 // Step: the search tree of beam search.
 
 import { h, replace } from "../dom.js";
+import { locationsWith, paragraph } from "../locations.js";
 import { matrix } from "../matrix.js";
-import { places, say } from "../places.js";
 import { short } from "../numbers.js";
-import { note } from "../state.js";
-import { drawTree } from "../tree.js";
+import { updateUrl } from "../state.js";
+import { drawTree } from "../tree_figure.js";
 
 const STATES = /** @type {Record<string, string>} */ ({
   root: "Start.",
@@ -16,26 +16,26 @@ const STATES = /** @type {Record<string, string>} */ ({
   cut: "The length limit was reached.",
 });
 
-export const tree = {
+export const beamTree = {
   id: "tree",
   title: "Beam search tree",
   section: "§6.1",
   here: () => ["output.probabilities", "decoder.input"],
   exists: (/** @type {any} */ trace) => trace.outline.search !== null,
-  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state }) {
-    const found = await trace.ask("tree");
+    const searchTree = await trace.request("tree");
     const about = h("div", { class: "result", "aria-live": "polite" });
-    const crossing = places(trace, "weights").filter((place) => place.includes("cross_attention"));
-    let latest = 0;
+    const crossAttentions = locationsWith(trace, "weights").filter((location) => location.includes("cross_attention"));
+    let callCount = 0;
     const choose = async (/** @type {any} */ node) => {
-      latest += 1;
-      const turn = latest;
-      const branch = await trace.ask("node", {
+      callCount += 1;
+      const ownCount = callCount;
+      const branch = await trace.request("node", {
         node: node.number,
-        ...(crossing.length ? { at: crossing.at(-1) } : {}),
+        ...(crossAttentions.length ? { at: crossAttentions.at(-1) } : {}),
       });
-      if (turn !== latest) return;
+      if (ownCount !== callCount) return;
       replace(
         about,
         h("p", { class: "where" }, branch.text || node.token),
@@ -47,7 +47,7 @@ export const tree = {
         branch.attention &&
           matrix({
             title: `Cross-attention when predicting ${node.token}`,
-            note: crossing.at(-1),
+            note: crossAttentions.at(-1),
             values: branch.attention.values,
             rows: branch.attention.values.map((/** @type {any} */ _, /** @type {number} */ n) => `head ${n}`),
             columns: branch.attention.labels,
@@ -55,18 +55,18 @@ export const tree = {
           }).element,
       );
     };
-    const drawn = drawTree(found, choose, (node) => note({ node: node.number }));
+    const drawn = drawTree(searchTree, choose, (node) => updateUrl({ node: node.number }));
     root.append(
-      say(
-        found.beam > 1
-          ? `Beam search keeps the ${found.beam} best hypotheses at every step. This is every hypothesis that it considered. Select a node to see its attention.`
+      paragraph(
+        searchTree.beam > 1
+          ? `Beam search keeps the ${searchTree.beam} best hypotheses at every step. This is every hypothesis that it considered. Select a node to see its attention.`
           : "Greedy search selects the most probable token at every step, so the tree is a single path.",
       ),
       drawn.element,
       about,
     );
-    const best = found.nodes.filter((/** @type {any} */ node) => node.on_best_path);
+    const best = searchTree.nodes.filter((/** @type {any} */ node) => node.on_best_path);
     const now = best[Math.min(state.time + 1, best.length - 1)];
-    await drawn.choose((state.node && found.nodes[state.node]) || now);
+    await drawn.choose((state.node && searchTree.nodes[state.node]) || now);
   },
 };
