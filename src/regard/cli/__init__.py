@@ -64,8 +64,9 @@ COMMANDS = {
     "import": import_,
     "export": export,
 }
+COMMAND_CLASSES = {"train": train.TrainCommand}
 for _name, _module in COMMANDS.items():
-    app.command(_name, epilog=_module.EXAMPLES)(_module.run)
+    app.command(_name, cls=COMMAND_CLASSES.get(_name), epilog=_module.EXAMPLES)(_module.run)
 app.add_typer(config.app, name="config")
 
 

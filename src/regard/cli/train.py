@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer.core import TyperArgument, TyperCommand
+
 from regard.cli.input import split_files
 from regard.cli.options import (
     MODEL_PANEL,
@@ -36,8 +38,23 @@ EXAMPLES = examples(
 )
 
 
+def _task_help() -> str:
+    return f"{', '.join(TASKS.names())}, or a TOML file."
+
+
+class TrainCommand(TyperCommand):
+    """`regard train`; its help is written after plugins are imported, and lists their tasks."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer
+        """Write the help."""
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument) and parameter.name == "task_or_file":
+                parameter.help = _task_help()
+        super().format_help(ctx, formatter)
+
+
 def run(
-    task_or_file: Annotated[str | None, argument(f"{', '.join(TASKS.names())}, or a TOML file.", "TASK")] = None,
+    task_or_file: Annotated[str | None, argument(_task_help(), "TASK")] = None,
     folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "FOLDER")] = None,
     source: SourceOption = None,
     target: TargetOption = None,

@@ -56,6 +56,8 @@ def data_key(config: Config) -> str:
             settings["tokens"] = config.tokens.model_dump(mode="json")
             settings["readable"] = model.max_length
             settings["column"] = data.tag_column
+    if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
+        settings["task"] = config.task
     if any(split.parses for split in data.splits):
         settings["parses"] = [len(split.parses) for split in data.splits]
     return fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
