@@ -46,10 +46,12 @@ class Run:
         """
         path = self.folder / "metrics.jsonl"
         try:
-            lines = path.read_text("utf-8").splitlines()
+            text = path.read_text("utf-8")
+            return [json.loads(line) for line in text.split("\n")[:-1]]  # without a last line that a kill truncated
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror}); check the run folder.") from None
-        return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise RunFolderError(f"{path}: is damaged ({error}); check the run folder.") from None
 
     @property
     def results(self) -> dict[str, dict[str, float]]:

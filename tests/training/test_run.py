@@ -1,0 +1,84 @@
+"""`Run`: metrics as dicts and as a DataFrame, with and without pandas, and messages about damaged folders."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from regard.errors import RegardError, RunFolderError
+from regard.training.run import Run
+from regard.training.runner import run_training
+from small_runs import lines, request, write_pairs
+
+LINES = [
+    {"step": 1, "epoch": 0.5, "loss": 3.5},
+    {"step": 2, "epoch": 1.0, "loss": 3.25},
+    {"step": 2, "epoch": 1.0, "valid": {"loss": 3.0, "bleu": 1.5}},
+]
+
+
+def write_run(folder: Path) -> Run:
+    """A run folder that has only metrics.jsonl."""
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in LINES), "utf-8")
+    return Run(folder)
+
+
+def test_a_finished_run_has_its_metrics_results_and_best_model(tmp_path: Path) -> None:
+    settings = ("training.steps=2", "validation.every=2")
+    run = run_training(request(tmp_path / "run", write_pairs(tmp_path / "pairs.tsv", 100), *settings))
+    assert run.metrics == lines(run.folder)
+    assert [line["step"] for line in run.metrics] == [1, 2, 2]
+    assert run.results["best"] == {"step": 2, **lines(run.folder)[-1]["valid"]}
+    assert (run.best / "model.safetensors").is_file()
+
+
+def test_to_pandas_has_a_row_per_line_and_a_column_per_validation_score(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def data_frame(rows: list[dict[str, float]]) -> Any:
+        return ("DataFrame", rows)
+
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = data_frame  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    frame: Any = write_run(tmp_path).to_pandas()
+    assert frame == (
+        "DataFrame",
+        [*LINES[:2], {"step": 2, "epoch": 1.0, "valid_loss": 3.0, "valid_bleu": 1.5}],
+    )
+
+
+def test_to_pandas_makes_a_data_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    frame = write_run(tmp_path).to_pandas()
+    assert list(frame.columns) == ["step", "epoch", "loss", "valid_loss", "valid_bleu"]
+    assert frame["valid_bleu"].dropna().tolist() == [1.5]
+
+
+def test_without_pandas_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if the package were not installed
+    with pytest.raises(RegardError, match=r"^Run\.to_pandas needs pandas; install it with: pip install pandas\.$"):
+        write_run(tmp_path).to_pandas()
+
+
+def test_a_folder_without_metrics_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl: cannot be read \(No such file or directory\)"):
+        _ = Run(tmp_path).metrics
+    with pytest.raises(RunFolderError, match=r"run\.json: cannot be read"):
+        _ = Run(tmp_path).results
+
+
+def test_metrics_leave_out_a_line_that_was_not_completely_written(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 3, "epo')
+    assert run.metrics == LINES
+
+
+def test_a_damaged_line_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1\n{"step": 2}\n', "utf-8")
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl: is damaged"):
+        _ = Run(tmp_path).metrics
