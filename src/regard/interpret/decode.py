@@ -21,6 +21,7 @@ from regard.decoding.sampling import Sampler
 from regard.errors import ConfigError, InputError
 from regard.interpret.search_tree import SearchTree, greedy_tree
 from regard.models.network import Network
+from regard.training.task import abilities
 
 MAX_TRACE_TOKENS = 512  # on each side
 DEFAULT_LENGTH = 20  # tokens that a language model generates if no length is set
@@ -145,7 +146,7 @@ def _generate(model: TracedModel, text: str, options: GenerationOptions | None, 
 def _encoder_ids(model: TracedModel, text: str) -> list[int]:
     """Ids of a text between its start and end tokens; masked language models read [MASK] as the mask token."""
     special = model.config.tokens
-    if model.config.model.task == "masked" and special.mask is not None:
+    if special.mask is not None and "fill" in abilities(model.config):
         ids = encode_masked(model.source_tokenizer, text, special.mask)
     else:
         ids = model.source_tokenizer.encode(text)
@@ -166,7 +167,7 @@ def _expected_ids(model: TracedModel, text: str, source_ids: Sequence[int], targ
                 "give one tag for each token."
             )
         return tags
-    if config.task != "masked":
+    if "fill" not in abilities(model.config):
         raise InputError(f"{model.name}: models of the kind {config.family} generate no text; leave the target out.")
     mask = model.config.tokens.mask
     masks = 0 if mask is None else list(source_ids).count(mask)
