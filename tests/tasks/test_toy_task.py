@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.config import load_config
+from regard.data.fingerprint import data_key
+
 TASK_FILE = '''
 """Copying: pieces of text in, a network out that repeats what it has read."""
 
@@ -174,3 +177,12 @@ def test_without_the_plugin_the_task_is_unknown(folder: Path) -> None:
     assert done.returncode == 2
     assert "'toy' is not a task" in done.stderr
     assert not (folder / "other").exists()
+
+
+def test_prepared_data_of_another_task_for_the_same_network_has_another_key() -> None:
+    own, default, other = (
+        load_config("tiny", ["model.vocab_size=100", *settings])
+        for settings in ([], ["training.task=translation"], ["training.task=gpt"])
+    )
+    assert data_key(own) == data_key(default)
+    assert data_key(own) != data_key(other)
