@@ -10,7 +10,7 @@ RELATIVE_TOLERANCE = 2e-3  # between sums in different order
 INCOMPLETE_FIGURES = """() => {
   const graphics = '#main svg, #main canvas, .gallery, .board, .stage';
   const bare = [...document.querySelectorAll(graphics)].filter(element => !element.closest('figure'));
-  const parts = ['details.behind > summary', '[aria-label$="as SVG"]', '[aria-label$="as PNG"]'];
+  const parts = ['details.table-details > summary', '[aria-label$="as SVG"]', '[aria-label$="as PNG"]'];
   const figures = [...document.querySelectorAll('figure')];
   const incomplete = figures.filter(figure => !parts.every(part => figure.querySelector(part)));
   return [...bare, ...incomplete].map(element => element.outerHTML.slice(0, 120));
@@ -32,7 +32,7 @@ def follow(page: Page, link: Locator) -> None:
 
 def computed_values(page: Page) -> list[tuple[str, float, float]]:
     """Every value that the browser computed, with its name and the model's value."""
-    rows = page.locator(".sum[data-model-value]").evaluate_all(
+    rows = page.locator(".calculation[data-model-value]").evaluate_all(
         "elements => elements.map(({ dataset }) => [dataset.name, dataset.computed, dataset.modelValue])"
     )
     return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in rows]
@@ -48,11 +48,11 @@ def walk_steps(page: Page) -> Iterator[str]:
         for name, computed, expected in computed_values(page):
             close = abs(computed - expected) <= RELATIVE_TOLERANCE * max(1, abs(expected))
             assert computed == expected or close, (step, name)
-        assert page.locator(".refused").count() == 0, step
+        assert page.locator(".error").count() == 0, step
         assert page.locator(".map .here").count() >= 1, step
         assert page.evaluate(INCOMPLETE_FIGURES) == [], step
         yield step
-        next_link = page.locator(".around [rel=next]")
+        next_link = page.locator(".step-links [rel=next]")
         if not next_link.count():
             return
         follow(page, next_link)

@@ -66,7 +66,7 @@ def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, Loade
     expect(page.locator("#target")).to_have_text("This model has 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
     (expected,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
-    expect(page.locator(".verdict-label")).to_have_text(expected.label)
+    expect(page.locator(".top-label")).to_have_text(expected.label)
     shown = page.locator("[data-label]").evaluate_all(
         "elements => elements.map(element => [element.dataset.label, Number(element.dataset.probability)])"
     )
@@ -89,7 +89,7 @@ def test_words_have_their_tags(page: Page, loaded_encoders: dict[str, LoadedMode
         "elements => elements.map(element => [element.textContent, element.dataset.tag])"
     )
     assert shown == [list(pair) for pair in loaded_encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
-    page.locator("#apart").uncheck()
+    page.locator("#split-punctuation").uncheck()
     expect(page.locator("[data-tag]")).to_have_count(2)
 
 
@@ -102,7 +102,7 @@ def test_a_mask_has_candidates_and_takes_one(page: Page, loaded_encoders: dict[s
     page.locator(".detail .candidate").nth(2).click()
     expect(page.locator("#source")).to_have_value(f"w16 [MASK] w17 {expected.masks[1][2].text}")
     expect(page.locator(".filled")).to_have_count(1)
-    page.locator("#hole").click()
+    page.locator("#insert-mask").click()
     expect(page.locator(".filled")).to_have_count(2)
 
 
@@ -123,8 +123,10 @@ def test_every_step_of_an_encoder(page: Page, model: str) -> None:
     for step in walk_steps(page):
         walked.append(step)
         assert page.locator(".map").get_by_text("cross").count() == 0
-        checked = page.locator(".sum[data-model-value]").count()
-        assert page.locator(".sum").count() == checked or step == "kinds", "a number is checked against the model's"
+        checked = page.locator(".calculation[data-model-value]").count()
+        assert page.locator(".calculation").count() == checked or step == "kinds", (
+            "a number is checked against the model's"
+        )
     assert walked == STEPS[model].split()
 
 

@@ -53,7 +53,7 @@ def test_a_translation_appears_while_typing(page: Page, translator: LoadedModel)
     expect(page.locator("#target")).to_have_text(re.compile(rf"^\s*{re.escape(expected)}\s*$"))
     expect(page.locator("#latency")).to_contain_text("ms in the model")
     expect(page.locator(".alternatives li")).to_have_count(2)
-    page.locator(".said").first.click()
+    page.locator(".output-word").first.click()
     expect(page.locator(".detail h3").first).to_have_text("Source words")
     expect(page.locator(".detail .candidate")).to_have_count(6)
 
@@ -63,10 +63,10 @@ def test_a_text_is_continued_and_every_token_has_candidates(page: Page) -> None:
     page.locator("#length").fill("4")
     page.locator("#temperature").fill("0")
     page.get_by_role("button", name="Generate").click()
-    page.locator(".said").last.wait_for()
-    page.locator(".said").last.click()
+    page.locator(".output-word").last.wait_for()
+    page.locator(".output-word").last.click()
     expect(page.locator(".detail .candidate")).to_have_count(10)
-    assert 0 < float(page.locator(".said").last.get_attribute("data-probability") or 0) <= 1
+    assert 0 < float(page.locator(".output-word").last.get_attribute("data-probability") or 0) <= 1
 
 
 def reopen(page: Page) -> None:
@@ -91,20 +91,20 @@ def test_the_url_of_a_tree_node_restores_it(page: Page, trace: Trace) -> None:
     assert trace.tree.nodes[int(page.evaluate("document.activeElement.dataset.number"))].step == 0
     page.locator(f'.node[data-number="{number_}"]').press("Enter")
     text = trace.model.target_tokenizer.decode(trace.tree.path(node))
-    expect(page.locator(".result .where")).to_have_text(text)
+    expect(page.locator(".result .location")).to_have_text(text)
     reopen(page)
     expect(page.locator(".node.chosen")).to_have_attribute("data-number", str(number_))
-    expect(page.locator(".result .where")).to_have_text(text)
+    expect(page.locator(".result .location")).to_have_text(text)
 
 
 def test_the_url_of_a_word_restores_it(page: Page) -> None:
     visit(page, "use")
-    page.locator(".said").nth(1).click()
+    page.locator(".output-word").nth(1).click()
     page.locator(".detail .candidate").first.wait_for()
     detail = page.locator(".detail").text_content()
     reopen(page)
-    expect(page.locator(".said[aria-pressed=true]")).to_have_count(1)
-    expect(page.locator(".said").nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".output-word[aria-pressed=true]")).to_have_count(1)
+    expect(page.locator(".output-word").nth(1)).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".detail")).to_have_text(detail or "")
     page.locator("#source").press_sequentially(" w5")
     page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
@@ -116,12 +116,14 @@ def test_the_url_of_an_attention_cell_restores_it(page: Page, trace: Trace, sour
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
     text = f"Cross-attention: {trace.decoder_input[2]} attends to {source[1]}"
-    expect(page.locator(".where")).to_have_text(text)
+    expect(page.locator(".location")).to_have_text(text)
     reopen(page)
-    expect(page.locator(".where")).to_have_text(text)
+    expect(page.locator(".location")).to_have_text(text)
     expect(page.locator(".cursor:visible")).to_have_count(1)
     weight = float(trace.activation("decoder.1.cross_attention.weights")[2, 2, 1])
-    assert float(page.locator(".sum").get_attribute("data-computed") or "nan") == pytest.approx(weight, abs=1e-5)
+    assert float(page.locator(".calculation").get_attribute("data-computed") or "nan") == pytest.approx(
+        weight, abs=1e-5
+    )
 
 
 def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
@@ -143,7 +145,7 @@ def test_the_url_of_a_player_step_restores_it(page: Page, trace: Trace) -> None:
     page.get_by_role("button", name="Next step").click(click_count=2)
     reopen(page)
     expect(page.locator("#time")).to_have_value("2")
-    expect(page.locator(".written")).to_have_text(trace.steps[2].token)
+    expect(page.locator(".predicted")).to_have_text(trace.steps[2].token)
 
 
 def test_words_show_the_models_probabilities(page: Page, translator: LoadedModel, site: RunningServer) -> None:
@@ -152,7 +154,7 @@ def test_words_show_the_models_probabilities(page: Page, translator: LoadedModel
     (line,) = translator.translate([TEXT], TranslationOptions(search, token_scores=True))
     best, *others = line.sentences[0].alternatives
     assert best.token_scores is not None
-    shown = page.locator(".said").evaluate_all(
+    shown = page.locator(".output-word").evaluate_all(
         "elements => elements.map(element => [element.textContent, +element.dataset.probability])"
     )
     assert [word for word, _ in shown] == best.tokens
@@ -179,12 +181,12 @@ def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: Lo
         }"""
     )
     page.locator("#source").press_sequentially(" w5")
-    expect(page.locator(".said")).to_have_count(3)
-    page.locator(".said").nth(2).click()
-    page.locator(".detail .lit").first.wait_for()
+    expect(page.locator(".output-word")).to_have_count(3)
+    page.locator(".output-word").nth(2).click()
+    page.locator(".detail .highlighted").first.wait_for()
     trace = translator.model.look("w16 w28", target="w7 w9 w7")
     weights = trace.alignment().weights[2].tolist()
-    shown = page.locator(".detail .lit .light").evaluate_all(
+    shown = page.locator(".detail .highlighted .highlight").evaluate_all(
         "elements => elements.map(element => Number(element.style.opacity))"
     )
     assert shown == pytest.approx(weights, abs=1e-3)
@@ -208,7 +210,7 @@ def test_a_stopped_server_gets_a_message(chromium: Browser, loaded_models: list[
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
     page.get_by_role("button", name="Close").click()
-    page.locator(".around [rel=next]").click()
+    page.locator(".step-links [rel=next]").click()
     expect(page.get_by_role("alert")).to_contain_text("start it again with regard serve")
     expect(page.locator("#header")).to_be_visible()
     page.get_by_role("link", name="Translate").click()
@@ -266,7 +268,7 @@ def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
     files = [path for path in WEB.rglob("*") if path.is_file()]
     size = sum(len(gzip.compress(path.read_bytes())) for path in files)
     assert size <= 150_000
-    size_in_docs = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
+    size_in_docs = re.search(r"about\s(\d+) KB gzipped", DOCS.read_text("utf-8"))
     assert size_in_docs
     assert int(size_in_docs[1]) == pytest.approx(size / 1000, abs=3)
     for path in files:

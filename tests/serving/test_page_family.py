@@ -82,7 +82,7 @@ def test_every_step_of_a_network_equals_the_trace(page: Page, name: str) -> None
     page.goto(f"/#look?model={name}&text={quote(TEXT)}")
     wait_for_view(page)
     for step in walk_steps(page):
-        assert page.locator(".apart").count() == 0, step
+        assert page.locator(".mismatch").count() == 0, step
         if step not in IN_WORDS:
             assert page.locator(".step figure").count() > 0, step
         if step == "feed_forward":
@@ -97,9 +97,9 @@ def test_typed_markup_stays_text(page: Page) -> None:
     page.goto("/#use?model=lstm")
     wait_for_view(page)
     page.locator("#source").fill(TEXT)
-    expect(page.locator(".said")).to_have_text([MARKUP])  # it is the translation too
-    page.locator(".said").click()
-    expect(page.locator(".detail .lit b").nth(1)).to_have_text(MARKUP)
+    expect(page.locator(".output-word")).to_have_text([MARKUP])  # it is the translation too
+    page.locator(".output-word").click()
+    expect(page.locator(".detail .highlighted b").nth(1)).to_have_text(MARKUP)
     _only_text(page)
 
 

@@ -63,7 +63,7 @@ def test_arrow_keys_move_in_a_matrix_and_update_the_url(page: Page, trace: Trace
     page.locator("svg.matrix").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".sum b")).to_have_text("q[1, 1]")
+    expect(page.locator(".calculation b")).to_have_text("q[1, 1]")
     assert computed_values(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
     address = page.url
     assert "row=1" in address
@@ -85,21 +85,21 @@ def test_hovering_a_cell_shows_its_calculation(
     picture = page.locator("svg.matrix[tabindex]").first
     box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
     box.hover(force=True)
-    calculation = page.locator(".sum").first
-    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[2]}, .*unit 3\b"))
+    calculation = page.locator(".calculation").first
+    expect(page.locator(".location")).to_contain_text(re.compile(rf"^{source[2]}, .*unit 3\b"))
     assert calculation.get_attribute("data-name") == named
     points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
     cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
     assert float(calculation.get_attribute("data-model-value") or "nan") == pytest.approx(cell.value, abs=1e-5)
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
-    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
+    expect(page.locator(".location")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
 
 
 def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[str]) -> None:
     visit(page, "look/scores", at="encoder.1.attention", row=1, column=2)
-    dot, softmax = page.locator(".sum[data-name='q · k']"), page.locator(".sum[data-name=softmax]")
-    assert (dot.locator(".how").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
+    dot, softmax = page.locator(".calculation[data-name='q · k']"), page.locator(".calculation[data-name=softmax]")
+    assert (dot.locator(".expression").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
     page.locator("figure button").last.focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
@@ -120,8 +120,8 @@ def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[
         float(softmax.get_attribute("data-model-value") or "nan"), abs=1e-3
     )
     page.locator("svg.matrix").first.press("ArrowDown")
-    expect(page.locator(".where")).to_contain_text(f"{source[2]} → ")
-    expect(page.locator(".sum .terms[open]")).to_have_count(2)  # they stay open from cell to cell
+    expect(page.locator(".location")).to_contain_text(f"{source[2]} → ")
+    expect(page.locator(".calculation .terms[open]")).to_have_count(2)  # they stay open from cell to cell
 
 
 def test_the_browser_computes_every_activation(page: Page) -> None:
@@ -145,7 +145,7 @@ def test_active_hidden_units_are_counted(page: Page, trace: Trace) -> None:
     visit(page, "look/feed_forward", at="encoder.1", row=1)
     on = (trace.activation("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
     assert [[number(cell) for cell in row] for row in table(figure(page, "Active hidden units"))] == [on]
-    expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are active")
+    expect(page.locator(".location")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are active")
 
 
 def test_hidden_units_are_counted_by_the_server(page: Page) -> None:
@@ -182,7 +182,7 @@ def test_a_head_can_be_switched_off_and_compared(page: Page, trace: Trace) -> No
 def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
     visit(page, "look/player", at="decoder.1.cross_attention", head=3)
     for time, step in enumerate(trace.steps[:3]):
-        expect(page.locator(".written")).to_have_text(step.token)
+        expect(page.locator(".predicted")).to_have_text(step.token)
         weights = trace.activation("decoder.1.cross_attention.weights")[3, time].tolist()
         shown = page.locator("[data-weight]").evaluate_all(
             "elements => elements.map(element => Number(element.dataset.weight))"
@@ -190,7 +190,7 @@ def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
         assert shown == pytest.approx(weights, abs=1e-5)
         page.get_by_role("button", name="Next step").click()
     page.locator("#time").press("Home")
-    expect(page.locator(".written")).to_have_text(trace.steps[0].token)
+    expect(page.locator(".predicted")).to_have_text(trace.steps[0].token)
 
 
 def test_a_node_of_the_tree_shows_its_attention(page: Page, trace: Trace) -> None:
@@ -199,7 +199,7 @@ def test_a_node_of_the_tree_shows_its_attention(page: Page, trace: Trace) -> Non
     assert page.locator(".tree .node").count() == len(trace.tree.nodes)
     pruned = next(node for node in trace.tree.nodes if node.state == "pruned" and node.step == 1)
     page.locator(f'.node[data-number="{pruned.number}"]').click()
-    expect(page.locator(".result .where")).to_have_text(trace.model.target_tokenizer.decode(trace.tree.path(pruned)))
+    expect(page.locator(".result .location")).to_have_text(trace.model.target_tokenizer.decode(trace.tree.path(pruned)))
     assert len(table(page.locator(".result figure"))) == 4, "a row for every head"
 
 
@@ -224,15 +224,17 @@ def test_the_worked_example_is_right_and_editable(page: Page) -> None:
     assert values("weights")[0] == [1, 0, 0]
     figure(page, "K").locator("svg.matrix").focus()
     page.keyboard.press("ArrowDown")
-    expect(page.locator(".readout .how")).to_have_text(re.compile(r"^K = 0\.00000 · 0\.00000 \+ .* = 4\.00000$"))
-    assert "model" not in (page.locator(".readout").text_content() or ""), "no model is used"
+    expect(page.locator(".computation .expression")).to_have_text(
+        re.compile(r"^K = 0\.00000 · 0\.00000 \+ .* = 4\.00000$")
+    )
+    assert "model" not in (page.locator(".computation").text_content() or ""), "no model is used"
     page.get_by_label("X, row 1, column 1").fill("3")
     assert values("Q")[0] == [3, 0, 4]
 
 
 def test_a_new_step_gets_the_focus_and_the_back_button_works(page: Page) -> None:
     visit(page, "look/scores")
-    page.locator(".around [rel=next]").focus()
+    page.locator(".step-links [rel=next]").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#step-title")).to_have_text("Weighted sum")
     expect(page.locator("#step-title")).to_be_focused()
@@ -241,18 +243,18 @@ def test_a_new_step_gets_the_focus_and_the_back_button_works(page: Page) -> None
     expect(page.locator("#step-title")).to_have_text("Scores to weights")
 
 
-def test_the_readout_is_visible_and_never_covers_its_cell(page: Page) -> None:
+def test_the_computation_details_are_visible_and_never_cover_their_cell(page: Page) -> None:
     visit(page, "look/scores")
     page.set_viewport_size({"width": 1100, "height": 700})
     for matrix in page.locator("svg.matrix").all():
         matrix.hover()
-        expect(page.locator(".readout")).to_be_in_viewport(ratio=1)
-        readout, cell = page.locator(".readout").bounding_box(), matrix.locator(".cursor").bounding_box()
-        assert readout
+        expect(page.locator(".computation")).to_be_in_viewport(ratio=1)
+        details, cell = page.locator(".computation").bounding_box(), matrix.locator(".cursor").bounding_box()
+        assert details
         assert cell
-        assert cell["y"] + cell["height"] <= readout["y"] or readout["y"] + readout["height"] <= cell["y"]
+        assert cell["y"] + cell["height"] <= details["y"] or details["y"] + details["height"] <= cell["y"]
     page.locator("#step-title").hover()
-    expect(page.locator(".afloat")).to_have_count(0)
+    expect(page.locator(".floating")).to_have_count(0)
 
 
 def test_a_step_links_to_its_lab(page: Page) -> None:

@@ -15,7 +15,7 @@ export function candidates(tokens, chosen, onChoose) {
       const inside = [
         h("code", {}, token),
         h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
-        h("span", { class: "share" }, percent(probability)),
+        h("span", { class: "percentage" }, percent(probability)),
       ];
       const kind = id === chosen ? "candidate chosen" : "candidate";
       return h(

@@ -20,7 +20,7 @@ export async function showCard(root, app) {
     root,
     h("p", { class: "kind" }, about.family),
     h("h1", {}, about.name),
-    h("p", { class: "say" }, abilityOf(about).description(about)),
+    h("p", { class: "paragraph" }, abilityOf(about).description(about)),
     h(
       "dl",
       { class: "figures" },
@@ -40,7 +40,7 @@ function renderMarkdown(card) {
       if (heading) return h("h2", {}, heading[2]);
       if (block.startsWith("|")) return table(block);
       if (block.startsWith("```")) return h("pre", { tabindex: "0" }, block.replace(/^```\w*\n|```$/g, ""));
-      return h("p", { class: "say" }, block.replaceAll("`", ""));
+      return h("p", { class: "paragraph" }, block.replaceAll("`", ""));
     });
 }
 

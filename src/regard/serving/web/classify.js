@@ -26,7 +26,7 @@ export async function showClassify(root, app, state) {
   pair.open = Boolean(second);
   input.pane.append(pair);
   const { out, latency, inside, pane } = resultPane("Label");
-  replace(root, h("div", { class: "desk" }, input.pane, pane));
+  replace(root, h("div", { class: "panes" }, input.pane, pane));
   const send = liveRequest({
     fields: [input.field, secondField],
     out,
@@ -58,7 +58,7 @@ function resultElements(response) {
   const bars = response.labels.map((/** @type {any} */ label, /** @type {number} */ n) => bar(label, n === 0));
   const rest = bars.slice(SHOWN);
   return [
-    h("p", { class: "verdict-label" }, response.label),
+    h("p", { class: "top-label" }, response.label),
     h("ol", { class: "candidates labels" }, bars.slice(0, SHOWN)),
     rest.length > 0 &&
       h("details", {}, h("summary", {}, `${rest.length} more`), h("ol", { class: "candidates labels" }, rest)),
@@ -76,7 +76,7 @@ function bar({ label, probability }, chosen) {
       { class: chosen ? "candidate chosen" : "candidate", data: { label, probability: String(probability) } },
       h("span", { class: "name" }, label),
       h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
-      h("span", { class: "share" }, percent(probability)),
+      h("span", { class: "percentage" }, percent(probability)),
     ),
   );
 }

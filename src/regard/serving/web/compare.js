@@ -19,7 +19,7 @@ export async function showCompare(root, app, state) {
   const firstInput = textPane("source", "First text", { ...limits, value: first });
   const secondInput = textPane("second", "Second text", { ...limits, value: second });
   const { out, latency, inside, pane } = resultPane("Similarity");
-  replace(root, h("div", { class: "desk" }, firstInput.pane, secondInput.pane), h("div", { class: "likeness" }, pane));
+  replace(root, h("div", { class: "panes" }, firstInput.pane, secondInput.pane), h("div", { class: "similarity" }, pane));
   const send = liveRequest({
     fields: [firstInput.field, secondInput.field],
     out,

@@ -29,17 +29,17 @@ const SHORT_COUNT = 3; // terms shown at once if there are many
 export function computationDetails() {
   const element = h(
     "div",
-    { class: "readout", "aria-live": "polite" },
+    { class: "computation", "aria-live": "polite" },
     h("p", { class: "note" }, "Point at a cell, or move with the arrow keys."),
   );
   /** Sums whose terms are all shown: they stay open from cell to cell. @type {Set<number>} */
   const opened = new Set();
   return {
     element: floatingSlot(element),
-    /** @param {string} where @param {Calculation[]} sums */
-    show(where, sums) {
-      const lines = sums.map((sum, n) => checkedLine(sum, allTerms(sum.expression, n, opened)));
-      replace(element, h("p", { class: "where" }, where), ...lines);
+    /** @param {string} location @param {Calculation[]} calculations */
+    show(location, calculations) {
+      const lines = calculations.map((sum, n) => checkedLine(sum, allTerms(sum.expression, n, opened)));
+      replace(element, h("p", { class: "location" }, location), ...lines);
     },
   };
 }
@@ -51,16 +51,16 @@ function checkedLine({ name, expression, computed, modelValue }, full) {
   const matches = difference <= TOLERANCE * Math.max(1, Math.abs(modelValue ?? 0));
   return h(
     "div",
-    { class: "sum", data: { computed: String(computed), modelValue: String(modelValue), name } },
-    h("p", { class: "how" }, h("b", {}, formatFormula(name)), expression && h("span", {}, " = ", formatFormula(abbreviate(expression)))),
+    { class: "calculation", data: { computed: String(computed), modelValue: String(modelValue), name } },
+    h("p", { class: "expression" }, h("b", {}, formatFormula(name)), expression && h("span", {}, " = ", formatFormula(abbreviate(expression)))),
     h(
       "div",
-      { class: "verdict" },
+      { class: "comparison" },
       h("span", {}, "browser ", h("code", {}, exact(computed))),
       h("span", {}, "model ", h("code", {}, exact(modelValue))),
       h(
         "span",
-        { class: matches ? "good" : "apart" },
+        { class: matches ? "match" : "mismatch" },
         matches ? "✓ " : "≠ ",
         "difference ",
         h("code", {}, difference === 0 ? "0" : difference.toExponential(1)),
@@ -74,16 +74,16 @@ function checkedLine({ name, expression, computed, modelValue }, full) {
 function uncheckedLine({ name, expression, computed }, full) {
   return h(
     "div",
-    { class: "sum", data: { computed: String(computed), name } },
+    { class: "calculation", data: { computed: String(computed), name } },
     h(
       "p",
-      { class: "how" },
+      { class: "expression" },
       h("b", {}, formatFormula(name)),
       expression && h("span", {}, " = ", formatFormula(abbreviate(expression))),
       " = ",
       h("b", {}, exact(computed)),
     ),
-    h("div", { class: "verdict" }, full),
+    h("div", { class: "comparison" }, full),
   );
 }
 

@@ -13,7 +13,7 @@ import { savePng, saveSvg } from "./save_image.js";
  * @returns {HTMLElement}
  */
 export function figure({ title, note, shown, table }) {
-  const tableDetails = h("details", { class: "behind" }, h("summary", {}, "Table"));
+  const tableDetails = h("details", { class: "table-details" }, h("summary", {}, "Table"));
   tableDetails.addEventListener("toggle", () => {
     if (tableDetails.open && tableDetails.children.length === 1) tableDetails.append(dataTable(title, table()));
   });

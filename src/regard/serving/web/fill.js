@@ -21,13 +21,13 @@ export async function showFill(root, app, state) {
     value: state.text,
   });
   const { field } = input;
-  const maskButton = h("button", { type: "button", id: "hole", on: { click: () => insertMask() } }, `Insert ${MASK}`);
-  input.pane.append(h("div", { class: "foot" }, maskButton));
+  const maskButton = h("button", { type: "button", id: "insert-mask", on: { click: () => insertMask() } }, `Insert ${MASK}`);
+  input.pane.append(h("div", { class: "pane-footer" }, maskButton));
   const { out, latency, inside, pane } = resultPane("Predicted text");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   replace(
     root,
-    h("div", { class: "desk" }, input.pane, pane),
+    h("div", { class: "panes" }, input.pane, pane),
     confidenceLegend("Select a word to see other predictions."),
     detail,
   );
@@ -74,7 +74,7 @@ export async function showFill(root, app, state) {
       "button",
       {
         type: "button",
-        class: `said filled ${confidenceClass(guesses[0].probability)}`,
+        class: `output-word filled ${confidenceClass(guesses[0].probability)}`,
         title: percent(guesses[0].probability),
         data: { probability: String(guesses[0].probability) },
         on: { click: () => choose(guesses, n) },

@@ -34,7 +34,7 @@ function float() {
   const { left, top, bottom, width, height } = slot.getBoundingClientRect();
   if (top >= 0 && bottom <= innerHeight) return;
   slot.style.setProperty("min-height", `${height}px`); // so that the content below does not move
-  slot.firstElementChild.classList.add("afloat");
+  slot.firstElementChild.classList.add("floating");
   const side = cell.top + cell.bottom > innerHeight ? "top" : "bottom";
   for (const [name, value] of Object.entries({ left, width, [side]: MARGIN }))
     slot.firstElementChild.style.setProperty(name, `${value}px`);
@@ -48,7 +48,7 @@ function isExplained(target) {
 
 /** Put the panel back into its slot. */
 function dock() {
-  slot.firstElementChild?.classList.remove("afloat");
+  slot.firstElementChild?.classList.remove("floating");
   slot.firstElementChild?.removeAttribute("style");
   slot.style.removeProperty("min-height");
 }

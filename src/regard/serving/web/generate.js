@@ -29,7 +29,7 @@ export async function showGenerate(root, app, state) {
     "aria-label": "Continuation",
   });
   const latency = h("p", { class: "latency", id: "latency" });
-  const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
+  const inside = h("a", { href: link({ view: "look" }), class: "look-link" }, "Look inside →");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const button = h("button", { type: "submit", class: "primary" }, "Generate");
   let running = /** @type {AbortController | null} */ (null);
@@ -51,7 +51,7 @@ export async function showGenerate(root, app, state) {
       stream: true,
       stream_options: { include_usage: true },
     };
-    const promptText = h("span", { class: "given" }, prompt.value);
+    const promptText = h("span", { class: "prompt" }, prompt.value);
     const continuation = h("span", {});
     replace(out, h("p", {}, promptText, continuation));
     try {
@@ -67,7 +67,7 @@ export async function showGenerate(root, app, state) {
     } catch (error) {
       if (error instanceof DOMException) return; // stopped by the user: keep the text
       const message = error instanceof RequestError ? error.message : "The connection was lost during generation.";
-      replace(out, h("p", {}, promptText, continuation), h("p", { class: "refused", role: "alert" }, message));
+      replace(out, h("p", {}, promptText, continuation), h("p", { class: "error", role: "alert" }, message));
       if (!(error instanceof RequestError) && !(error instanceof TypeError)) throw error;
     } finally {
       running = null;
@@ -89,7 +89,7 @@ export async function showGenerate(root, app, state) {
         "button",
         {
           type: "button",
-          class: `said ${n < promptLength ? "given" : confidenceClass(step.probability)}`,
+          class: `output-word ${n < promptLength ? "prompt" : confidenceClass(step.probability)}`,
           title: percent(step.probability),
           data: { probability: String(step.probability) },
           on: {
@@ -107,20 +107,20 @@ export async function showGenerate(root, app, state) {
     root,
     h(
       "form",
-      { class: "desk", on: { submit: write } },
+      { class: "panes", on: { submit: write } },
       h(
         "div",
         { class: "pane" },
         h("label", { for: "source" }, "Prompt"),
         prompt,
-        h("div", { class: "foot" }, length, temperature, button),
+        h("div", { class: "pane-footer" }, length, temperature, button),
       ),
       h(
         "div",
         { class: "pane" },
         h("p", { class: "label" }, "Continuation"),
         out,
-        h("div", { class: "foot" }, latency, inside),
+        h("div", { class: "pane-footer" }, latency, inside),
       ),
     ),
     confidenceLegend("Select a token to see other candidates."),

@@ -14,7 +14,7 @@ const PAUSE = 250; // milliseconds without input
  * @property {HTMLElement} latency
  */
 
-/** Send a request whenever a field changes; returns a function that sends one now. @param {LiveRequest} given @returns {() => Promise<void>} */
+/** Send a request whenever a field changes; returns a function that sends one now. @param {LiveRequest} options @returns {() => Promise<void>} */
 export function liveRequest({ fields, request, show, out, latency }) {
   let latest = /** @type {AbortController | null} */ (null);
   const send = async () => {
@@ -31,7 +31,7 @@ export function liveRequest({ fields, request, show, out, latency }) {
       if (error instanceof DOMException) return; // aborted for a newer text
       if (!(error instanceof RequestError)) throw error;
       replace(latency);
-      replace(out, h("p", { class: "refused", role: "alert" }, error.message));
+      replace(out, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
   const sendLater = debounce(send, PAUSE);

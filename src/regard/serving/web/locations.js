@@ -70,7 +70,7 @@ export function menu(id, label, options, chosen, change) {
 /** @param {string[]} locations @param {string} chosen */
 export function locationMenu(locations, chosen) {
   return menu(
-    "place",
+    "location",
     "Layer",
     locations.map((location) => [location, locationName(location)]),
     chosen,
@@ -119,7 +119,7 @@ export function menus(...menus) {
 
 /** @param {...(string | Node)} text */
 export function paragraph(...text) {
-  return h("p", { class: "say" }, ...text.map((part) => (typeof part === "string" ? formatFormula(part) : part)));
+  return h("p", { class: "paragraph" }, ...text.map((part) => (typeof part === "string" ? formatFormula(part) : part)));
 }
 
 /** A formula. @param {string} text */
@@ -131,7 +131,7 @@ export function formula(text) {
 export function attentionWarning(linked = true) {
   return h(
     "p",
-    { class: "caution" },
+    { class: "attention-warning" },
     h("b", {}, "Attention is not explanation. "),
     "Attention weights show which tokens a head attends to, not what the output depends on: a head with sharp attention may not affect the output at all. To find out, ",
     linked ? h("a", { href: link({ step: "switchboard" }) }, "switch it off") : "switch it off",

@@ -59,7 +59,7 @@ export async function showLook(root, app, state) {
   const form = h(
     "form",
     {
-      class: "ask",
+      class: "text-form",
       on: {
         submit: (/** @type {Event} */ event) => {
           event.preventDefault();
@@ -77,7 +77,7 @@ export async function showLook(root, app, state) {
     trace = await traceOf(about, state);
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
-    replace(body, h("p", { class: "refused", role: "alert" }, error.message));
+    replace(body, h("p", { class: "error", role: "alert" }, error.message));
     body.removeAttribute("aria-busy");
     return;
   }
@@ -116,13 +116,13 @@ export async function showLook(root, app, state) {
   const [before, after] = [steps[number - 1], steps[number + 1]];
   const around = h(
     "nav",
-    { class: "around", "aria-label": "Previous and next step" },
+    { class: "step-links", "aria-label": "Previous and next step" },
     before ? h("a", { href: link({ step: before.id }), rel: "prev" }, "← ", formatFormula(before.title)) : h("span"),
     after ? h("a", { href: link({ step: after.id }), rel: "next" }, formatFormula(after.title), " →") : h("span"),
   );
   const summary = h(
     "p",
-    { class: "translated" },
+    { class: "summary-line" },
     h("span", { class: "from" }, trace.outline.text),
     trace.outline.kind === "continuation" ? "" : h("span", { class: "arrow", "aria-hidden": "true" }, " → "),
     trace.outline.output.trim()
@@ -159,7 +159,7 @@ export async function showLook(root, app, state) {
     await step.show(content, here);
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
-    content.append(h("p", { class: "refused", role: "alert" }, error.message));
+    content.append(h("p", { class: "error", role: "alert" }, error.message));
   }
   body.removeAttribute("aria-busy");
   body.dataset.ready = step.id;

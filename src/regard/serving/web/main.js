@@ -27,7 +27,7 @@ apiKeys.prompt = () =>
       h(
         "form",
         {
-          class: "ask",
+          class: "text-form",
           on: {
             submit: (/** @type {Event} */ event) => {
               event.preventDefault();
@@ -101,7 +101,7 @@ function showError(root, error) {
     root,
     h(
       "p",
-      { class: "refused", role: "alert" },
+      { class: "error", role: "alert" },
       error instanceof RequestError ? error.message : `The page failed: ${error}`,
       " ",
       h("button", { type: "button", on: { click: () => show() } }, "Try again"),
@@ -122,7 +122,7 @@ function drawHeader(about, state) {
     h(
       "label",
       { class: "menu", for: "model" },
-      h("span", { class: "away" }, "Model"),
+      h("span", { class: "visually-hidden" }, "Model"),
       h(
         "select",
         {
@@ -164,7 +164,7 @@ window.addEventListener("unhandledrejection", (event) => {
   event.preventDefault();
   const notice = h(
     "p",
-    { class: "notice refused", role: "alert" },
+    { class: "notice error", role: "alert" },
     event.reason.message,
     " ",
     h("button", { type: "button", on: { click: () => notice.remove() } }, "Close"),

@@ -209,5 +209,5 @@ export function truncate(text, most) {
 
 /** Matrices side by side. @param {...HTMLElement} elements */
 export function sideBySide(...elements) {
-  return h("div", { class: "beside" }, ...elements);
+  return h("div", { class: "side-by-side" }, ...elements);
 }

@@ -61,14 +61,14 @@ export function drawMap(trace, here, known) {
     boxes
       .slice(1)
       .forEach((box, m) =>
-        drawn.push(s("path", { class: "way", d: `M${x + WIDE / 2} ${at[boxes[m].name].y}V${at[box.name].y + HIGH}` })),
+        drawn.push(s("path", { class: "connector", d: `M${x + WIDE / 2} ${at[boxes[m].name].y}V${at[box.name].y + HIGH}` })),
       );
   });
   if (stacks.length === 2 && at["decoder.cross_attention"]) {
     const [from, to] = [at[columns[0][columns[0].length - 1].name], at["decoder.cross_attention"]];
     drawn.push(
       s("path", {
-        class: "way",
+        class: "connector",
         d: `M${from.x + WIDE / 2} ${from.y}V${from.y - 16}H${to.x - 19}V${to.y + HIGH / 2}H${to.x}`,
       }),
     );

@@ -10,10 +10,10 @@ export function textPane(id, label, more) {
 
 /** The pane that shows results. @param {string} label */
 export function resultPane(label) {
-  const out = h("div", { id: "target", class: "told", role: "region", "aria-live": "polite", "aria-label": label });
+  const out = h("div", { id: "target", class: "result-body", role: "region", "aria-live": "polite", "aria-label": label });
   const latency = h("p", { class: "latency", id: "latency" });
-  const inside = h("a", { href: "#look", class: "inside" }, "Look inside →");
-  const foot = h("div", { class: "foot" }, latency, inside);
+  const inside = h("a", { href: "#look", class: "look-link" }, "Look inside →");
+  const foot = h("div", { class: "pane-footer" }, latency, inside);
   return { out, latency, inside, pane: h("div", { class: "pane" }, h("p", { class: "label" }, label), out, foot) };
 }
 

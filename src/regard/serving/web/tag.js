@@ -20,10 +20,10 @@ export async function showTag(root, app, state) {
     placeholder: "Type here",
     value: state.text,
   });
-  const splitPunctuation = h("input", { id: "apart", type: "checkbox", checked: true });
-  input.pane.append(h("label", { class: "check", for: "apart" }, splitPunctuation, "Split off punctuation"));
+  const splitPunctuation = h("input", { id: "split-punctuation", type: "checkbox", checked: true });
+  input.pane.append(h("label", { class: "check", for: "split-punctuation" }, splitPunctuation, "Split off punctuation"));
   const { out, latency, inside, pane } = resultPane("Tags");
-  replace(root, h("div", { class: "desk" }, input.pane, pane), confidenceLegend("The table lists the probability of each tag."));
+  replace(root, h("div", { class: "panes" }, input.pane, pane), confidenceLegend("The table lists the probability of each tag."));
   const labels = /** @type {string[]} */ (about.settings.head.labels);
   const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(spanType))];
   const send = liveRequest({
@@ -82,7 +82,7 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
         : h(
             "span",
             { class: `word tagged k${kinds.indexOf(kind) % COLORS}` },
-            h("span", { class: "inside-span" }, inside),
+            h("span", { class: "span-words" }, inside),
             h("i", { class: "tag" }, kind),
           ),
     );
@@ -98,7 +98,7 @@ function table(sentences) {
   );
   return h(
     "details",
-    { class: "behind" },
+    { class: "table-details" },
     h("summary", {}, "As a table"),
     dataTable("tags", { head: ["word", "tag", "probability"], rows }),
   );

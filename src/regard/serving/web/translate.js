@@ -32,19 +32,19 @@ export async function showTranslate(root, app, state) {
   const others = h("div", { class: "others" });
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const latency = h("p", { class: "latency", id: "latency" });
-  const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
+  const inside = h("a", { href: link({ view: "look" }), class: "look-link" }, "Look inside →");
   replace(
     root,
     h(
       "div",
-      { class: "desk" },
+      { class: "panes" },
       h("div", { class: "pane" }, h("label", { for: "source" }, about.source.name), source),
       h(
         "div",
         { class: "pane" },
         h("p", { class: "label", id: "target-label" }, about.target.name),
         target,
-        h("div", { class: "foot" }, latency, inside),
+        h("div", { class: "pane-footer" }, latency, inside),
       ),
     ),
     confidenceLegend("Select a word to see its source words and alternatives."),
@@ -76,7 +76,7 @@ export async function showTranslate(root, app, state) {
     } catch (error) {
       if (error instanceof DOMException) return; // aborted for a newer text
       if (!(error instanceof RequestError)) throw error;
-      replace(target, h("p", { class: "refused", role: "alert" }, error.message));
+      replace(target, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
   const show = (/** @type {any[]} */ lines) => {
@@ -123,7 +123,7 @@ export async function showTranslate(root, app, state) {
         "button",
         {
           type: "button",
-          class: `said ${confidenceClass(word.probability)}`,
+          class: `output-word ${confidenceClass(word.probability)}`,
           title: percent(word.probability),
           data: { probability: String(word.probability) },
           on: { click: (/** @type {Event} */ event) => explain(sentence, pageWords, n, word, event.currentTarget) },
@@ -141,7 +141,7 @@ export async function showTranslate(root, app, state) {
     /** @type {any} */ word,
     /** @type {any} */ button,
   ) => {
-    const all = [...target.querySelectorAll(".said")];
+    const all = [...target.querySelectorAll(".output-word")];
     for (const other of all) other.removeAttribute("aria-pressed");
     button.setAttribute("aria-pressed", "true");
     updateUrl({ word: all.indexOf(button) + 1 });
@@ -155,12 +155,12 @@ export async function showTranslate(root, app, state) {
       if (ownCount === requestCount) replace(detail, ...parts);
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      replace(detail, h("p", { class: "refused", role: "alert" }, error.message));
+      replace(detail, h("p", { class: "error", role: "alert" }, error.message));
     }
   };
   source.addEventListener("input", debounce(translate, PAUSE));
   await translate();
-  target.querySelectorAll(".said")[state.word - 1]?.click();
+  target.querySelectorAll(".output-word")[state.word - 1]?.click();
   source.focus({ preventScroll: true });
 }
 
@@ -185,8 +185,8 @@ async function explanation(trace, pageWords, n, word) {
         alignment.source.map((/** @type {string} */ text, /** @type {number} */ m) =>
           h(
             "span",
-            { class: "word lit" },
-            h("span", { class: "light", style: { opacity: String(weights[m] ?? 0) } }),
+            { class: "word highlighted" },
+            h("span", { class: "highlight", style: { opacity: String(weights[m] ?? 0) } }),
             h(
               "span",
               { class: "token" },

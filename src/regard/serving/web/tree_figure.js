@@ -42,7 +42,7 @@ export function drawTree(tree, choose, onPin) {
       from.y === to.y
         ? `M${start} ${from.y}H${to.x - 7}`
         : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
-    return s("path", { class: `twig ${node.state}${node.on_best_path ? " best" : ""}`, d });
+    return s("path", { class: `edge ${node.state}${node.on_best_path ? " best" : ""}`, d });
   });
   const select = (/** @type {any} */ node) => {
     for (const other of nodes) other.classList.remove("chosen");

@@ -32,7 +32,7 @@ export function groupTokens(tokens, scores) {
 
 /** CSS class for the confidence of a word. @param {number} probability */
 export function confidenceClass(probability) {
-  return probability > 0.8 ? "sure" : probability > 0.4 ? "fair" : "unsure";
+  return probability > 0.8 ? "confident" : probability > 0.4 ? "less-confident" : "uncertain";
 }
 
 /** Legend of the confidence marks, with a hint. @param {string} hint */
@@ -40,9 +40,9 @@ export function confidenceLegend(hint) {
   return h(
     "p",
     { class: "legend" },
-    h("span", { class: "sure" }, "confident"),
-    h("span", { class: "fair" }, "less confident"),
-    h("span", { class: "unsure" }, "uncertain"),
+    h("span", { class: "confident" }, "confident"),
+    h("span", { class: "less-confident" }, "less confident"),
+    h("span", { class: "uncertain" }, "uncertain"),
     h("span", {}, hint),
   );
 }

@@ -37,10 +37,10 @@ const START = {
 export function attention(inputs, scaled, masked) {
   const [Q, K, V] = [inputs.W_query, inputs.W_key, inputs.W_value].map((weight) => matmul(inputs.X, weight));
   const scores = matmul(Q, transpose(K));
-  const divided = scores.map((row) => row.map((score) => (scaled ? score / Math.sqrt(K[0].length) : score)));
-  const seen = divided.map((row, r) => row.map((score, c) => (masked && c > r ? null : score)));
-  const weights = seen.map(softmax);
-  return { Q, K, V, scores, divided, seen, weights, output: matmul(weights, V) };
+  const scaledScores = scores.map((row) => row.map((score) => (scaled ? score / Math.sqrt(K[0].length) : score)));
+  const maskedScores = scaledScores.map((row, r) => row.map((score, c) => (masked && c > r ? null : score)));
+  const weights = maskedScores.map(softmax);
+  return { Q, K, V, scores, scaledScores, maskedScores, weights, output: matmul(weights, V) };
 }
 
 /** Parse the edits in the URL: a cell as X.0.1, or a checkbox, which is 0 or 1. @param {string} edits */
@@ -75,7 +75,7 @@ export async function showWorkedExample(root, app, state) {
       }),
       h("span", {}, formatFormula(text)),
     );
-  const [scaled, masked] = [option("scaled", "÷ √d_k", true), option("masked", "look-ahead mask", false)];
+  const [scaled, masked] = [option("scaled", "÷ √d_k", true), option("masked", "causal mask", false)];
   const update = () => {
     const isScaled = scaled.querySelector("input").checked;
     const isMasked = masked.querySelector("input").checked;
@@ -108,16 +108,16 @@ export async function showWorkedExample(root, app, state) {
       show("K", "X · W_key", results.K, times("W_key")),
       show("V", "X · W_value", results.V, times("W_value")),
     ];
-    const [scores, seen, weights] = [
+    const [scores, maskedScores, weights] = [
       show("scores", "Q · Kᵀ", results.scores, (r, c) => productTerms(results.Q[r], results.K[c])),
-      show(isMasked ? "scaled and masked" : "scaled", isScaled ? "÷ √3" : "not divided", results.seen, (r, c) =>
-        results.seen[r][c] === null ? "masked" : `${exact(results.scores[r][c])}${isScaled ? " / √3" : ""}`,
+      show(isMasked ? "scaled and masked" : "scaled", isScaled ? "÷ √3" : "not divided", results.maskedScores, (r, c) =>
+        results.maskedScores[r][c] === null ? "masked" : `${exact(results.scores[r][c])}${isScaled ? " / √3" : ""}`,
       ),
       show(
         "weights",
         "softmax of each row",
         results.weights,
-        (r, c) => softmaxTerms(results.seen[r], c),
+        (r, c) => softmaxTerms(results.maskedScores[r], c),
         { top: 1, digits: 4 },
       ),
     ];
@@ -133,7 +133,7 @@ export async function showWorkedExample(root, app, state) {
       h("h3", {}, "Query, key and value of every token"),
       sideBySide(Q.element, K.element, V.element),
       h("h3", {}, "Attention weights of every query and key"),
-      sideBySide(scores.element, seen.element, weights.element),
+      sideBySide(scores.element, maskedScores.element, weights.element),
       h("h3", {}, "Output: weighted sum of the values"),
       sideBySide(output.element),
       details.element,
@@ -175,7 +175,7 @@ export async function showWorkedExample(root, app, state) {
     h("h1", {}, "Attention: a worked example"),
     h(
       "p",
-      { class: "say" },
+      { class: "paragraph" },
       "Three tokens of width four and three small weight matrices. Edit any number to update the results. Everything is computed in your browser, without a model.",
     ),
     h("div", { class: "grids" }, ["X", "W_query", "W_key", "W_value"].map(grid)),

@@ -87,8 +87,8 @@ export const attentionKinds = {
     root.append(
       h(
         "div",
-        { class: "beside" },
-        drawn.map(({ element, about }) => h("div", { class: "kind-of" }, element, h("p", { class: "note" }, about))),
+        { class: "side-by-side" },
+        drawn.map(({ element, about }) => h("div", { class: "attention-kind" }, element, h("p", { class: "note" }, about))),
       ),
       details.element,
       attentionWarning(trace.outline.steps.length > 0),

@@ -24,7 +24,7 @@ export const headAblation = {
       board.flatMap(({ location, rowHeads, whole }) => [...rowHeads.map((head) => head.name), ...(whole ? [location] : [])]),
     );
     const off = new Set(state.off.split(",").filter((name) => names.has(name)));
-    const result = h("div", { class: "result outcome", "aria-live": "polite" });
+    const result = h("div", { class: "result ablation-result", "aria-live": "polite" });
     let callCount = 0;
     const update = async () => {
       callCount += 1;
@@ -64,7 +64,7 @@ export const headAblation = {
           on: { click: () => (off.delete(name) || off.add(name), update()) },
         },
         head &&
-          h("span", { class: "light", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
+          h("span", { class: "highlight", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
         h("span", { class: "switch-name" }, text),
         head && h("span", { class: "switch-cost" }, short(head.cost ?? 0)),
       );
@@ -149,7 +149,7 @@ function difference(comparison) {
     ),
     h(
       "ol",
-      { class: "falls" },
+      { class: "step-costs" },
       comparison.steps.map((/** @type {any} */ step) =>
         h(
           "li",
@@ -160,7 +160,7 @@ function difference(comparison) {
             { class: "bar c2" },
             h("span", { style: { width: `${(100 * Math.max(0, step.before - step.after)) / top}%` } }),
           ),
-          h("span", { class: "share" }, short(step.after - step.before)),
+          h("span", { class: "percentage" }, short(step.after - step.before)),
         ),
       ),
     ),

@@ -35,10 +35,10 @@ export const headOutput = {
     const choose = async (/** @type {number} */ id) => {
       const cell = await trace.product(at, row, id);
       const known = prediction.candidates.find((/** @type {any} */ candidate) => candidate.id === id);
-      const sums = [matrixProduct("logit", cell)];
+      const calculations = [matrixProduct("logit", cell)];
       if (scores && probabilities)
-        sums.push({ name: "softmax", expression: softmaxTerms(scores, id), computed: probabilities[id], modelValue: known.probability });
-      details.show(known.token, sums);
+        calculations.push({ name: "softmax", expression: softmaxTerms(scores, id), computed: probabilities[id], modelValue: known.probability });
+      details.show(known.token, calculations);
     };
     root.append(
       paragraph(DESCRIPTIONS[kind], " Softmax converts them to probabilities."),
@@ -67,8 +67,8 @@ export const headOutput = {
 
 /** Initial position: the first mask, else the first token of the text. @param {any[]} predictions */
 function firstOf(predictions) {
-  const hole = predictions.findIndex((prediction) => /mask/i.test(prediction.token ?? ""));
-  return hole >= 0 ? hole : Math.min(1, predictions.length - 1);
+  const maskIndex = predictions.findIndex((prediction) => /mask/i.test(prediction.token ?? ""));
+  return maskIndex >= 0 ? maskIndex : Math.min(1, predictions.length - 1);
 }
 
 /** Row of the logits of a prediction: in a bidirectional language model, a token is predicted at its neighbor. @param {any} prediction */

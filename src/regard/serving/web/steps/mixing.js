@@ -49,7 +49,7 @@ export const mixing = {
               { class: "candidate" },
               h("span", {}, name),
               h("span", { class: "bar" }, h("span", { style: { width: `${100 * share}%` } })),
-              h("span", { class: "share" }, percent(share)),
+              h("span", { class: "percentage" }, percent(share)),
             ),
           ),
         ),

@@ -40,9 +40,9 @@ export const output = {
     const choose = async (/** @type {number} */ id) => {
       const cell = await trace.product("output.logits", time, id);
       const known = step.candidates.find((/** @type {any} */ item) => item.id === id)?.probability ?? step.probability;
-      const sums = [matrixProduct("logit", cell)];
-      if (row && probabilities) sums.push({ name: "softmax", expression: softmaxTerms(row, id), computed: probabilities[id], modelValue: known });
-      details.show(step.candidates.find((/** @type {any} */ item) => item.id === id)?.token ?? step.token, sums);
+      const calculations = [matrixProduct("logit", cell)];
+      if (row && probabilities) calculations.push({ name: "softmax", expression: softmaxTerms(row, id), computed: probabilities[id], modelValue: known });
+      details.show(step.candidates.find((/** @type {any} */ item) => item.id === id)?.token ?? step.token, calculations);
     };
     root.append(
       h("h3", {}, "Candidates after ", h("code", {}, step.input_token)),

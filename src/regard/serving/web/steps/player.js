@@ -89,8 +89,8 @@ export const player = {
             attended.map((/** @type {string} */ token, /** @type {number} */ n) =>
               h(
                 "span",
-                { class: "word lit" },
-                h("span", { class: "light", style: { opacity: String(row[n] ?? 0) } }),
+                { class: "word highlighted" },
+                h("span", { class: "highlight", style: { opacity: String(row[n] ?? 0) } }),
                 h(
                   "span",
                   { class: "token" },
@@ -113,7 +113,7 @@ export const player = {
           "h3",
           {},
           step.forced ? "Forced next token: " : "Predicted next token: ",
-          h("code", { class: "written" }, step.token),
+          h("code", { class: "predicted" }, step.token),
           h(
             "span",
             { class: "unit" },

@@ -6,9 +6,9 @@ import { formula, menus, paragraph, selectCell, unitRange, unitRangeMenu } from 
 import { matrix, sideBySide } from "../matrix.js";
 import { exact } from "../numbers.js";
 
-/** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../computation_details.js").Terms, number]} Follows */
+/** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../computation_details.js").Terms, number]} UnitCalculation */
 
-/** @type {Record<string, {description: string, formula: string, of?: Follows}>} */
+/** @type {Record<string, {description: string, formula: string, of?: UnitCalculation}>} */
 const POOLINGS = {
   mean: {
     description: "the mean over all tokens, including the start and end tokens.",

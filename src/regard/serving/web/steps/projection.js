@@ -89,7 +89,7 @@ export const projection = {
       onCell,
       onPin: selectCell,
     });
-    root.append(h("div", { class: "two" }, h("div", {}, shown.element, details.element), list));
+    root.append(h("div", { class: "two-columns" }, h("div", {}, shown.element, details.element), list));
     const [row, column] = [
       Math.min(state.row, tensor.values.length - 1),
       Math.min(state.column, tensor.values[0].length - 1),

@@ -41,7 +41,7 @@ export const scores = {
     const mixed = axes(trace, `${location}.scores`).at(-1) === "mixture"; // keys are mixtures of tokens (Linformer), so there is no single key to multiply
     const hasBias = ["alibi", "relative", "syntax"].includes(about.settings.positions?.kind); // position encodings that are added to scores
     const full = (about.settings.attention?.kind ?? "full") === "full";
-    const ahead = location.startsWith("decoder.") && location.endsWith(".attention"); // the look-ahead mask
+    const ahead = location.startsWith("decoder.") && location.endsWith(".attention"); // the causal mask
     const [rows, columns] = weights.labels;
     const details = computationDetails();
     root.append(
@@ -58,7 +58,7 @@ export const scores = {
       const hidden = full ? ahead && column > row : masked_ === null; // for other attention patterns, use the model's mask
       const probabilities = softmax(masked.values[row]);
       /** @type {import("../computation_details.js").Calculation[]} */
-      const sums = [
+      const calculations = [
         {
           name: "÷ √d_k",
           expression: `${exact(score)} × ${factor.toFixed(4)}${added ? ` + ${exact(added)} (position bias)` : ""}`,
@@ -79,20 +79,20 @@ export const scores = {
         },
       ];
       if (!mixed)
-        sums.unshift({
+        calculations.unshift({
           name: "q · k",
           expression: productTerms(q.values[row], k.values[column]),
           computed: dot(q.values[row], k.values[column]),
           modelValue: score,
         });
-      details.show(`${rows[row]} → ${columns?.[column] ?? column}`, sums);
+      details.show(`${rows[row]} → ${columns?.[column] ?? column}`, calculations);
     };
     const both = { rows, columns, onCell, onPin: selectCell };
     const matrices = [
       matrix({ title: "1 · scores", note: "q · kᵀ", values: raw.values, ...both }),
       matrix({ title: "2 · scaled", note: "÷ √d_k", values: scaled.values, ...both }),
       matrix({ title: "3 · masked", note: "−∞ where masked", values: masked.values, ...both }),
-      matrix({ title: "4 · weights", note: "each row sums to 1", values: weights.values, top: 1, ...both }),
+      matrix({ title: "4 · weights", note: "each row calculations to 1", values: weights.values, top: 1, ...both }),
     ];
     root.append(sideBySide(...matrices.map((item) => item.element)), details.element);
     onCell(Math.min(state.row, rows.length - 1), Math.min(state.column, raw.values[0].length - 1));

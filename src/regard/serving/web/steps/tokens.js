@@ -22,7 +22,7 @@ export const tokens = {
   /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace }) {
     const { outline } = trace;
-    const mergesElement = h("div", { class: "building", "aria-live": "polite" });
+    const mergesElement = h("div", { class: "merges", "aria-live": "polite" });
     root.append(
       paragraph(
         "The text is split into subwords from a fixed vocabulary of ",

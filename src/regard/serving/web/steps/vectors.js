@@ -23,7 +23,7 @@ export async function embeddingView({ trace, state }, point) {
     menus: menus(
       locations.length > 1 &&
         menu(
-          "place",
+          "location",
           "Stack",
           locations.map((item) => [item, item.split(".")[0]]),
           location,
