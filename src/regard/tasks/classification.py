@@ -19,7 +19,7 @@ from regard.data.store import TokenStore
 from regard.evaluation.label_metrics import class_scores, confusion_matrix
 from regard.evaluation.scoring import ProgressCallback
 from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
-from regard.tasks.labeling import BoundLabeling, LabelingTask, Predictions
+from regard.tasks.labeling import BoundLabeling, LabelingTask, LabelPredictions
 from regard.training.automatic_settings import AutomaticSetting, UserSettings
 from regard.training.display import Sample
 from regard.training.task import (
@@ -122,7 +122,7 @@ class BoundClassification(BoundLabeling):
         return ValidationResult(scores, samples, outputs=outputs, confusion=matrix.as_dict())
 
 
-def _rows(pairs: Sequence[Pair], predictions: Predictions, labels: Sequence[str]) -> list[OutputRow]:
+def _rows(pairs: Sequence[Pair], predictions: LabelPredictions, labels: Sequence[str]) -> list[OutputRow]:
     return [
         {
             "source": pair.source.replace("\t", " | "),

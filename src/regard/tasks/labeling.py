@@ -79,7 +79,7 @@ class LabelingTask(NetworkTask):
 
 
 @dataclass(frozen=True)
-class Predictions:
+class LabelPredictions:
     """Labels of all examples of a store, in order: one per text, or one per word."""
 
     labels: list[NDArray[np.int64]]
@@ -160,7 +160,7 @@ class BoundLabeling(ABC):
     def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         """Scores, samples and confusion matrix of a split."""
 
-    def predictions(self, store: TokenStore, check: Check) -> Predictions:
+    def predictions(self, store: TokenStore, check: Check) -> LabelPredictions:
         """The predictions for all examples of a store."""
         import torch
 
@@ -183,7 +183,7 @@ class BoundLabeling(ABC):
             rows |= {int(n): tuple(row) for n, *row in zip(examples, *columns, strict=True)}
         in_order = zip(*(rows[n] for n in range(len(store))), strict=True)
         all_labels, all_predicted, all_p_predicted, all_p_label = (list(column) for column in in_order)
-        return Predictions(all_labels, all_predicted, all_p_predicted, all_p_label, total / max(1, count))
+        return LabelPredictions(all_labels, all_predicted, all_p_predicted, all_p_label, total / max(1, count))
 
     def label_batch(self, inputs: EncoderBatch, labels: NDArray[np.int64]) -> "LabelBatch":
         """The tensors of a batch; segment ids only for networks that have segment embeddings."""
