@@ -111,7 +111,7 @@ def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp
         ),
         (
             ["classify", "--data", "labels.tsv", "--from", "gpt"],
-            "gpt/best: is a recurrent language model, but model.kind = 'encoder-only' is set; "
+            "gpt/best: has model.kind = 'recurrent-language-model', but model.kind = 'encoder-only' is set; "
             "start from a model of that kind.",
         ),
         (

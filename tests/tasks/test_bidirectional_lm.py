@@ -101,6 +101,6 @@ def test_it_cannot_score_texts(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         check_scorable(model, CorpusConfig(files=(str(text),)))
     assert str(error.value) == (
-        f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it "
-        "predicts); give a translator or a language model."
+        f"{folder} is a bidirectional language model, which generates no text (regard evaluate measures its "
+        "predictions); pass a translator or a language model."
     )

@@ -127,4 +127,4 @@ def test_the_command_shows_nearest_neighbors(text: Path, tmp_path: Path) -> None
     assert last == f"Vectors: {tmp_path / 'out' / 'vectors.txt'}"
     invalid = command("--valid", "x")
     assert invalid.returncode == 2
-    assert invalid.stderr == ("regard: --valid does not apply to word2vec, which learns from --data; leave it out.\n")
+    assert invalid.stderr == "regard: --valid does not apply to word2vec, which learns from --data; remove it.\n"

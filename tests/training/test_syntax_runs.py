@@ -198,7 +198,7 @@ def test_parses_and_positions_must_agree(data: dict[str, dict[str, Path]], tmp_p
         ),
         (
             ["--data", str(pairs), "--parses", str(train["parses"])],
-            "--parses: is beside --source, which is missing; give that too.",
+            "--parses: needs --source, which is missing; add it.",
         ),
     ):
         done = train_briefly(tmp_path / "run", *arguments)
