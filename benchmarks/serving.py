@@ -177,7 +177,8 @@ def start_server(name: str, options: argparse.Namespace, exported: Path, port: i
     environment = os.environ | {"GOMP_SPINCOUNT": "10000"}
     if name in (REGARD, BASELINE):
         code = "from regard.cli import main; main()"
-        command = [sys.executable, "-c", code, "serve", f"model[en-it]={options.model}", "--port", str(port)]
+        model = options.baseline_model if name == BASELINE and options.baseline_model else options.model
+        command = [sys.executable, "-c", code, "serve", f"model[en-it]={model}", "--port", str(port)]
         command += ["--beam", str(options.beam)]
     else:
         command = [sys.executable, __file__, "--peer", str(exported), PEERS[name], str(options.beam), str(port)]
@@ -267,6 +268,7 @@ def main() -> None:
     parser.add_argument("--route", choices=["/translate", "/v1/translate"], default="/translate")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS.values()), default=list(PEERS.values()))
     parser.add_argument("--baseline", type=Path, help="another checkout of regard to compare with")
+    parser.add_argument("--baseline-model", type=Path, help="same model in the baseline's format; default: --model")
     options = parser.parse_args()
     if options.peers and options.route != "/translate":
         parser.error("the peers have only /translate; pass --peers without names")
