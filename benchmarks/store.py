@@ -21,10 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.batching import BatchSampler
-from regard.data.examples import Pair
-from regard.data.pair_batches import make_pair_batch
+from regard.data.batching import BatchSampler, make_pair_batch
 from regard.data.prepare_pairs import LengthFilter, store_pairs
+from regard.data.readers.base import Pair
 from regard.data.store import open_store
 from regard.data.tokenizer import train_tokenizer
 

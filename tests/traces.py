@@ -9,7 +9,7 @@ from torch import Tensor
 from family import DECODERS, FAMILY, make
 from random_models import words
 from regard.config import Config, ModelConfig, TransformerConfig
-from regard.data.readers.parses import attach_parses
+from regard.data.readers.aligned import attach_parses
 from regard.data.syntax import Parse
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import (

@@ -16,7 +16,7 @@ import regard as package
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
-from regard.data.examples import Pair
+from regard.data.readers.base import Pair
 from regard.errors import DataError
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from regard import phrasebook
-from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
 from regard.data.readers import read_documents, read_pair_files
+from regard.data.readers.base import Pair
 from regard.data.readers.builtin import DOCUMENT_CORPORA, PAIR_CORPORA, builtin_documents, builtin_pairs
 from regard.errors import DataError
 

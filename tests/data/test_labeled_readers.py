@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.examples import LabeledExample
 from regard.data.lines import InvalidLines
 from regard.data.readers import read_labeled
+from regard.data.readers.base import LabeledExample
 from regard.errors import DataError
 
 

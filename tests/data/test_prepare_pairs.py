@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
 from regard.config.data import TokenizerConfig
-from regard.data.examples import Pair
-from regard.data.pair_batches import make_pair_batch, pad_sequences
+from regard.data.batching import make_pair_batch, pad_sequences
 from regard.data.prepare_pairs import LengthFilter, store_pairs
+from regard.data.readers.base import Pair
 from regard.data.store import TokenStore, open_store
 from regard.data.tokenizer import train_tokenizer
 

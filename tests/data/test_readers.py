@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.examples import Pair
 from regard.data.lines import InvalidLines, read_lines
 from regard.data.readers import (
     READERS,
@@ -25,6 +24,7 @@ from regard.data.readers import (
     reader_for,
 )
 from regard.data.readers.aligned import read_aligned
+from regard.data.readers.base import Pair
 from regard.errors import DataError
 
 Write = Callable[[str, str | bytes], str]

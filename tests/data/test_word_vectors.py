@@ -8,7 +8,7 @@ import pytest
 
 from regard.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
-from regard.data.word_boundaries import whole_words
+from regard.data.word_tokens import whole_words
 from regard.data.word_vectors import read_word_vectors, vector_size, write_word_vectors
 from regard.errors import DataError
 

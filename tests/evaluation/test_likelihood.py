@@ -10,8 +10,8 @@ import torch
 import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
-from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
+from regard.data.readers.base import Pair
 from regard.decoding.results import TextScore
 from regard.errors import DataError
 from regard.evaluation import scoring

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.config import Config, EncoderDecoderConfig, SyntaxPositionsConfig
 from regard.data import syntax as trees
-from regard.data.pair_batches import pad_features
+from regard.data.batching import pad_features
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import Positions, make_layout

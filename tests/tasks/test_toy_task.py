@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard.config import load_config
-from regard.data.fingerprint import data_key
+from regard.data.preparation import data_key
 
 TASK_FILE = '''
 """Copying: pieces of text in, a network out that repeats what it has read."""
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from regard.data.batching import DataPosition
 from regard.data.prepare_documents import prepare_documents
-from regard.data.stats import document_stats
+from regard.data.preparation import document_stats
 from regard.training.automatic_settings import AutomaticSetting
 from regard.training.state import generator
 from regard.training.task import TASKS, NetworkTask, ValidationResult

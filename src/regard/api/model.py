@@ -8,8 +8,8 @@ from regard.api.encoding import EncoderMethods
 from regard.api.generation import GenerationMethods
 from regard.api.inputs import check_texts, map_batches
 from regard.api.translation import TranslationMethods
-from regard.data.examples import Pair
-from regard.data.readers.parses import ParseSource, attach_parses
+from regard.data.readers.aligned import ParseSource, attach_parses
+from regard.data.readers.base import Pair
 from regard.data.syntax import Parse
 from regard.decoding.options import (
     GenerationOptions,

@@ -42,8 +42,7 @@ def run(
     """
     from regard.api import load
     from regard.cli.output import open_output
-    from regard.data.lines import InvalidLines, read_lines
-    from regard.data.prefetch import prefetch
+    from regard.data.lines import InvalidLines, prefetch, read_lines
 
     filler = load(model, *(ensemble or [])).mask_filler()
     prompt_if_terminal("Type a sentence with [MASK] in it and press Enter; Ctrl-D ends.", input)

@@ -101,8 +101,7 @@ def process_lines(
 ) -> None:
     """Write the results of `process` for the lines of a file or of stdin, in batches and in order."""
     from regard.cli.output import open_output, progress_bar
-    from regard.data.lines import InvalidLines, read_lines
-    from regard.data.prefetch import prefetch
+    from regard.data.lines import InvalidLines, prefetch, read_lines
 
     prompt_if_terminal("Type a text and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)

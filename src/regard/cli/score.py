@@ -70,7 +70,7 @@ def _scored_batches(
     model: "Model", corpus: "CorpusConfig", invalid: "InvalidLines"
 ) -> "Iterator[Iterable[tuple[dict[str, str], TextScore]]]":
     """Yield batches of texts with their scores."""
-    from regard.data.prefetch import prefetch
+    from regard.data.lines import prefetch
     from regard.data.readers import read_pairs, read_texts
     from regard.data.store import chunked
     from regard.evaluation.scoring import SCORING_BATCH, scorable_pairs, score_pairs, score_texts

@@ -131,8 +131,7 @@ def _translate_lines(
 ) -> None:
     """Translate the lines of a file or of stdin, in batches of the lines that have arrived."""
     from regard.cli.output import open_output, progress_bar
-    from regard.data.lines import InvalidLines, read_lines
-    from regard.data.prefetch import prefetch
+    from regard.data.lines import InvalidLines, prefetch, read_lines
 
     prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)
@@ -156,8 +155,8 @@ def _with_parses(
     """Pair lines with their parses, or with None."""
     if parses is None:
         return ((line, None) for line in lines)
-    from regard.data.readers.conllu import read_conllu
-    from regard.data.readers.parses import zip_parses
+    from regard.data.readers.aligned import zip_parses
+    from regard.data.readers.conll import read_conllu
 
     return zip_parses(lines, lambda line: line, read_conllu([parses], invalid), parses, invalid)
 

@@ -19,8 +19,8 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
-from regard.data.fast_encoder import find_word_splitter
 from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer
+from regard.data.word_tokens import find_word_splitter
 from regard.errors import ConfigError
 
 MIN_UNCACHED_LENGTH = 24  # characters; longer words have too many segmentations to cache

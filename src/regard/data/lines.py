@@ -1,23 +1,28 @@
 """Lines of UTF-8 text from files, gzip files and standard input, with their locations, and lines that are invalid.
 
 A line ends at a newline only. Other Unicode line separators are part of the text: splitting at them would misalign
-parallel files.
+parallel files. `prefetch` reads in a background thread: an interactive user gets an answer to each line at once, while
+a large file is processed in large batches.
 """
 
 import gzip
 import sys
+import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from io import UnsupportedOperation
-from typing import BinaryIO
+from queue import Empty, Queue
+from typing import BinaryIO, TypeVar
 
 from regard.errors import DataError
 
 STANDARD_INPUT = "-"
 MAX_LINE_BYTES = 16 * 2**20  # longer lines are not sentences and would fill the memory
+T = TypeVar("T")
+_END = object()
 
 
 @dataclass
@@ -145,3 +150,46 @@ def _standard_input() -> AbstractContextManager[BinaryIO]:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except UnsupportedOperation:  # replaced by an object without a file descriptor, as in tests
         return nullcontext(sys.stdin.buffer)
+
+
+def prefetch(items: Iterable[T], max_items: int) -> Iterator[list[T]]:
+    """Yield lists of at most `max_items` items; an exception of the source is raised after the items before it.
+
+    >>> all(len(batch) <= 2 for batch in prefetch(range(5), max_items=2))
+    True
+    """
+    queue: Queue[object] = Queue(maxsize=max_items)
+    threading.Thread(target=_fill, args=(items, queue), daemon=True).start()
+    end: object = None
+    while end is None:
+        batch: list[T] = []
+        while len(batch) < max_items:
+            try:
+                item = queue.get(block=not batch)
+            except Empty:
+                break
+            if item is _END or isinstance(item, _Failure):
+                end = item
+                break
+            batch.append(item)  # type: ignore[arg-type]
+        if batch:
+            yield batch
+    if isinstance(end, _Failure):
+        raise end.error
+
+
+class _Failure:
+    """An exception of the source, passed through the queue."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _fill(items: Iterable[T], queue: Queue[object]) -> None:
+    try:
+        for item in items:
+            queue.put(item)
+    except BaseException as error:
+        queue.put(_Failure(error))
+    else:
+        queue.put(_END)

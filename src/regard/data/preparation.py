@@ -1,7 +1,8 @@
 """Prepared data: the tokenizer and the token stores of the training, validation and test splits, in one folder.
 
 This module holds what the preparation of pairs, documents and labeled texts shares. Everything in the folder has a key
-that follows from the content of the files and the settings, so that preparing again with the same key reuses it.
+that follows from the content of the files and the settings that preparation depends on: if files and settings are
+unchanged, so is the key, and nothing is tokenized again.
 """
 
 import hashlib
@@ -9,16 +10,18 @@ import json
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from regard.config import Config, CorpusConfig, DataConfig
-from regard.data.examples import Pair
-from regard.data.lines import STANDARD_INPUT, InvalidLines
-from regard.data.store import TokenStore
+from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
+from regard.data.lines import STANDARD_INPUT, InvalidLines, explain_read_errors
+from regard.data.readers import format_name, read_documents, read_labeled, read_pairs, read_tagged
+from regard.data.readers.base import Pair
+from regard.data.readers.builtin import content_version, is_builtin
+from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
@@ -26,6 +29,49 @@ from regard.files import atomic_file, explain_write_errors, write_bytes, write_t
 
 MAX_TOKENIZER_TEXTS = 2_000_000  # to train a tokenizer on; more would not change it
 CUT, DIVIDED = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
+KEY = "key"
+KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
+REPORT_INTERVAL = 10_000  # examples
+ReportProgress = Callable[[str, int], None]  # called with what is being done, and how many examples are done
+
+
+@dataclass(frozen=True)
+class CorpusStats:
+    """Size of a corpus."""
+
+    examples: int  # pairs, texts or sentences; lines of documents
+    characters: int
+
+
+def pair_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    """Count sentence pairs."""
+    pairs = read_pairs(corpus, InvalidLines(skip_invalid))
+    return _count(((pair.source, pair.target) for pair in pairs), report)
+
+
+def document_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    """Count lines of documents."""
+    documents = read_documents(corpus.files, InvalidLines(skip_invalid))
+    return _count(((text,) for text in chain.from_iterable(documents)), report)
+
+
+def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    """Count labeled texts."""
+    return _count((example.texts for example in read_labeled(corpus.files, InvalidLines(skip_invalid))), report)
+
+
+def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    """Count tagged sentences."""
+    return _count((example.texts for example in read_tagged(corpus.files, InvalidLines(skip_invalid))), report)
+
+
+def _count(examples: Iterable[tuple[str, ...]], report: ReportProgress) -> CorpusStats:
+    count = characters = 0
+    for count, texts in enumerate(examples, start=1):
+        characters += sum(map(len, texts))
+        if count % REPORT_INTERVAL == 0:
+            report("reading", count)
+    return CorpusStats(count, characters)
 
 
 @dataclass(frozen=True)
@@ -81,6 +127,132 @@ class PreparedData:
         return {name: split for name, split in named.items() if split is not None}
 
 
+def _pair_from_json(record: dict[str, Any]) -> Pair:
+    parse = record.pop("parse", None)
+    return Pair(**record, parse=None if parse is None else parse_from_json(parse))
+
+
+def fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
+    """Return the key of files, in order, and settings. The paths of the files do not matter.
+
+    >>> fingerprint(["builtin:phrasebook"], {"a": 1, "b": 2}) == fingerprint(["builtin:phrasebook"], {"b": 2, "a": 1})
+    True
+    """
+    contents = [[_format(file), _content(file)] for file in files]
+    return hashlib.blake2b(json.dumps([contents, settings], sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def data_key(config: Config) -> str:
+    """Return the key of the prepared data of a config.
+
+    The names below are part of the key: renaming one would invalidate all prepared data.
+    """
+    data, model = config.data, config.model
+    settings: dict[str, Any] = {
+        "tokenizer": config.tokenizer.model_dump(mode="json", include={"kind", "lowercase", "nfkc"}),
+        "vocabulary": model.vocab_size,
+        "kind": model.kind,
+        "data": {
+            "held_out": data.validation_fraction,
+            "skip_bad": data.skip_invalid,
+            "longest": data.max_length,
+            "ratio": data.max_length_ratio,
+        },
+        "parts": [[len(files) for files in (split.source, split.target, split.files)] for split in data.splits],
+    }
+    if isinstance(model, EncoderConfig):
+        settings["task"] = KEY_TASK_NAMES.get(model.task or "", model.task)
+        if isinstance(model.head, ClassHeadConfig | TagHeadConfig):
+            settings["head"] = model.head.model_dump(mode="json", exclude={"dropout"})
+            settings["tokens"] = config.tokens.model_dump(mode="json")
+            settings["readable"] = model.max_length
+            settings["column"] = data.tag_column
+    if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
+        settings["task"] = config.task
+    if any(split.parses for split in data.splits):
+        settings["parses"] = [len(split.parses) for split in data.splits]
+    return fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+
+
+def _format(file: str) -> str:
+    """Return how a file is read."""
+    return file if is_builtin(file) else f"{format_name(file)}{'.gz' if file.endswith('.gz') else ''}"
+
+
+def _content(file: str) -> str:
+    """Return a hash of the content of a file."""
+    if is_builtin(file):
+        return content_version(file)
+    if file == STANDARD_INPUT:
+        raise DataError("standard input can be read only once; save it to a file, and pass the file.")
+    try:
+        with explain_read_errors(file):
+            if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
+                raise DataError(f"{file}: can be read only once; save it to a file, and pass the file.")
+            with open(file, "rb") as stream:
+                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except ValueError:
+        raise DataError(f"{file!r}: is not a path; check it.") from None
+
+
+def load_or_build_store(folder: Path, key: str, build: Callable[[Path], None]) -> TokenStore:
+    """Return the store in a folder if it is complete and has this key; otherwise call `build` to write it.
+
+    `build` gets the folder, and must write the key to the metadata: `store_pairs(folder, …, metadata={"key": key})`.
+    A store of this key whose bytes have changed is an error: the disk is faulty, or another program wrote to it.
+    """
+    store = open_store(folder)
+    if store is not None and store.metadata.get(KEY) == key:
+        verify_store(store)
+        return store
+    build(folder)
+    store = open_store(folder)
+    if store is None:
+        raise DataError(f"{folder}: was written but cannot be read again; check the disk.")
+    if store.metadata.get(KEY) != key:
+        raise ValueError(f"the store in {folder} was written without its key")
+    return store
+
+
+def store_metadata(key: str, invalid: InvalidLines) -> dict[str, Any]:
+    """Return the metadata that every store has; the counts grow while examples are read."""
+    return {"key": key, "skipped": invalid.counts, "examples_of": invalid.examples}
+
+
+def check_not_empty(store: TokenStore, name: str) -> TokenStore:
+    """Return the store of a split; raise an error if it has no examples."""
+    if len(store) == 0:
+        omitted = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
+        raise DataError(f"data.{name} has no usable examples ({omitted or 'it is empty'}); pass more text.")
+    return store
+
+
+def load_or_train_tokenizer(
+    folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]], *, mask_token: bool = False
+) -> Tokenizer:
+    """Return the tokenizer of the config, or one that is trained on the texts and saved under this key."""
+    if config.tokenizer.file is not None:
+        return load_tokenizer(Path(config.tokenizer.file))
+    path, key_path = folder / "tokenizer.json", folder / "tokenizer.key"
+    saved_key, _, checksum = key_path.read_text("utf-8").partition(" ") if key_path.is_file() else ("", "", "")
+    if path.exists() and saved_key == key:
+        if checksum != _checksum(path.read_bytes()):
+            raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
+        return load_tokenizer(path)
+    sample = islice(texts(), MAX_TOKENIZER_TEXTS)
+    content = train_tokenizer(sample, config.tokenizer, config.model.vocab_size, mask_token=mask_token).to_json()
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        key_path.unlink(missing_ok=True)
+        write_bytes(path, content)
+        write_text(key_path, f"{key} {_checksum(content)}")
+    return load_tokenizer(path)
+
+
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
 def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
     """Return the settings with standard input, which can be read only once, replaced by the file `path`.
 
@@ -109,28 +281,6 @@ def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
     return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
 
 
-def load_or_train_tokenizer(
-    folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]], *, mask_token: bool = False
-) -> Tokenizer:
-    """Return the tokenizer of the config, or one that is trained on the texts and saved under this key."""
-    if config.tokenizer.file is not None:
-        return load_tokenizer(Path(config.tokenizer.file))
-    path, key_path = folder / "tokenizer.json", folder / "tokenizer.key"
-    saved_key, _, checksum = key_path.read_text("utf-8").partition(" ") if key_path.is_file() else ("", "", "")
-    if path.exists() and saved_key == key:
-        if checksum != _checksum(path.read_bytes()):
-            raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
-        return load_tokenizer(path)
-    sample = islice(texts(), MAX_TOKENIZER_TEXTS)
-    content = train_tokenizer(sample, config.tokenizer, config.model.vocab_size, mask_token=mask_token).to_json()
-    with explain_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        key_path.unlink(missing_ok=True)
-        write_bytes(path, content)
-        write_text(key_path, f"{key} {_checksum(content)}")
-    return load_tokenizer(path)
-
-
 def validation_fraction(config: Config) -> float:
     """Return the fraction of the training data that is held out for validation; 0 if there is validation data."""
     return 0.0 if config.data.valid.has_files else config.data.validation_fraction
@@ -148,19 +298,6 @@ def is_held_out(pair: Pair, fraction: float) -> bool:
     return int.from_bytes(digest) < fraction * 2**64
 
 
-def check_not_empty(store: TokenStore, name: str) -> TokenStore:
-    """Return the store of a split; raise an error if it has no examples."""
-    if len(store) == 0:
-        omitted = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
-        raise DataError(f"data.{name} has no usable examples ({omitted or 'it is empty'}); pass more text.")
-    return store
-
-
-def store_metadata(key: str, invalid: InvalidLines) -> dict[str, Any]:
-    """Return the metadata that every store has; the counts grow while examples are read."""
-    return {"key": key, "skipped": invalid.counts, "examples_of": invalid.examples}
-
-
 def save_texts(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     """Yield the pairs, and write each to a file on the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,12 +308,3 @@ def save_texts(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
                 record["parse"] = parse_to_json(pair.parse)
             file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
             yield pair
-
-
-def _pair_from_json(record: dict[str, Any]) -> Pair:
-    parse = record.pop("parse", None)
-    return Pair(**record, parse=None if parse is None else parse_from_json(parse))
-
-
-def _checksum(content: bytes) -> str:
-    return f"{zlib.crc32(content):08x}"

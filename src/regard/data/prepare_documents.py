@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 
 from regard.config import Config, CorpusConfig
-from regard.data.fast_encoder import fast_encoder
-from regard.data.fingerprint import load_or_build_store
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
     PreparedData,
     PreparedSplit,
+    ReportProgress,
     check_not_empty,
+    load_or_build_store,
     load_or_train_tokenizer,
     store_metadata,
 )
 from regard.data.readers import read_documents
-from regard.data.stats import ReportProgress
 from regard.data.store import TokenColumn, TokenStore, chunked, write_document_store
 from regard.data.tokenizer import Tokenizer
+from regard.data.word_tokens import fast_encoder
 from regard.errors import ConfigError
 
 LOSSLESS_TOKENIZERS = ("byte-level", "character")

@@ -12,27 +12,28 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
-from regard.data.encoder_inputs import InputTemplate, words_with_spaces
-from regard.data.examples import LabeledExample, Pair, TaggedExample
-from regard.data.fast_encoder import fast_encoder
-from regard.data.fingerprint import load_or_build_store
+from regard.data.encoder_batches import InputTemplate, words_with_spaces
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
     CUT,
     DIVIDED,
+    REPORT_INTERVAL,
     PreparedData,
     PreparedSplit,
+    ReportProgress,
     check_not_empty,
     is_held_out,
+    load_or_build_store,
     load_or_train_tokenizer,
     save_texts,
     store_metadata,
     validation_fraction,
 )
 from regard.data.readers import read_labeled, read_tagged
-from regard.data.stats import REPORT_INTERVAL, ReportProgress
+from regard.data.readers.base import LabeledExample, Pair, TaggedExample
 from regard.data.store import chunked, write_store
 from regard.data.tokenizer import Tokenizer
+from regard.data.word_tokens import fast_encoder
 from regard.errors import DataError
 
 TEXTS_PER_CHUNK, SENTENCES_PER_CHUNK = 4096, 1024  # that are tokenized at once

@@ -7,26 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import Config
-from regard.data.examples import Pair
-from regard.data.fast_encoder import fast_encoder
-from regard.data.fingerprint import load_or_build_store
+from regard.data.batching import encode_parsed
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import encode_parsed
 from regard.data.preparation import (
+    REPORT_INTERVAL,
     PreparedData,
     PreparedSplit,
+    ReportProgress,
     check_not_empty,
     is_held_out,
+    load_or_build_store,
     load_or_train_tokenizer,
     save_texts,
     store_metadata,
     validation_fraction,
 )
 from regard.data.readers import read_pairs
-from regard.data.stats import REPORT_INTERVAL, ReportProgress
+from regard.data.readers.base import Pair
 from regard.data.store import chunked, write_store
 from regard.data.syntax import SYNTAX_FEATURES
 from regard.data.tokenizer import Tokenizer
+from regard.data.word_tokens import fast_encoder
 from regard.errors import DataError
 
 CHUNK = 4096  # pairs that are tokenized at once

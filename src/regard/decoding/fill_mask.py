@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.data.masked_text import encode_masked
-from regard.data.passages import NUM_SPECIAL_TOKENS
+from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
+from regard.data.masking import encode_masked
 from regard.data.store import chunked
 from regard.data.tokenizer import MASK_TOKEN, Tokenizer
 from regard.decoding.results import FillCandidate, FilledText

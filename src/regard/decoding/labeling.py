@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, EncoderConfig, TagHeadConfig
-from regard.data.encoder_inputs import EncoderInput
+from regard.data.encoder_batches import EncoderInput
 from regard.decoding.results import Classification, TaggedWord
 from regard.decoding.text_encoder import TextEncoder, TextOrPair
 from regard.errors import ConfigError

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import BatchSampler
-from regard.data.pair_batches import pad_sequences, pair_batch_from_ids
+from regard.data.batching import BatchSampler, pad_sequences, pair_batch_from_ids
 from regard.data.syntax import TokenFeatures
 from regard.decoding.logits_processors import suppress_special_tokens
 from regard.decoding.results import ScoredToken

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
 from regard.data.batching import BatchSampler
-from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, words_with_spaces
+from regard.data.encoder_batches import EncoderInput, InputTemplate, make_encoder_batch, words_with_spaces
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.results import Embeddings
 from regard.errors import ConfigError

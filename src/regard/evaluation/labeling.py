@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, TagHeadConfig
-from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.lines import InvalidLines
+from regard.data.readers.base import LabeledExample, TaggedExample
 from regard.data.store import chunked
 from regard.decoding.labeling import label_probabilities, labels_of_head, tag_probabilities
 from regard.decoding.text_encoder import TextEncoder

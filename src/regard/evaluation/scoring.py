@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from regard.config import Config
-from regard.data.examples import Pair
+from regard.data.batching import encode_parsed
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import encode_parsed
+from regard.data.readers.base import Pair
 from regard.data.syntax import TokenFeatures
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.results import TextScore

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.data.examples import Pair
+from regard.data.readers.base import Pair
 from regard.data.store import chunked
 from regard.decoding.options import TranslationOptions
 from regard.decoding.results import TextScore

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 from regard.config.errors import did_you_mean
-from regard.data.masked_text import encode_fillers, encode_masked
+from regard.data.masking import encode_fillers, encode_masked
 from regard.data.syntax import END_POSITION, Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import SearchRequest

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from regard.api import Model
 from regard.config import TagHeadConfig
-from regard.data.passages import NUM_SPECIAL_TOKENS
+from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
 from regard.decoding.labeling import classify, labels_of_head, tag_probabilities
 from regard.decoding.results import Classification, FilledText
 from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_inputs

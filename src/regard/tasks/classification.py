@@ -8,13 +8,12 @@ import numpy as np
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import Ids
-from regard.data.encoder_inputs import make_encoder_batch
-from regard.data.examples import Pair
+from regard.data.encoder_batches import make_encoder_batch
 from regard.data.lines import InvalidLines
-from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, labeled_stats
 from regard.data.prepare_labeled import prepare_labeled
 from regard.data.readers import read_labeled
-from regard.data.stats import CorpusStats, ReportProgress, labeled_stats
+from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
 from regard.evaluation.label_metrics import class_scores, confusion_matrix
 from regard.evaluation.scoring import ProgressCallback

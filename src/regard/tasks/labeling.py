@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
 from regard.data.batching import BatchSampler, DataPosition, Ids
-from regard.data.encoder_inputs import EncoderBatch
-from regard.data.preparation import PreparedData, PreparedSplit
-from regard.data.stats import CorpusStats
+from regard.data.encoder_batches import EncoderBatch
+from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.tasks.common import device_of
 from regard.training.automatic_settings import (

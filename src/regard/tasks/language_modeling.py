@@ -15,10 +15,9 @@ from regard.data.language_batches import (
     validation_batches,
 )
 from regard.data.lines import InvalidLines
-from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, document_stats
 from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.readers import read_documents
-from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.evaluation.scoring import ProgressCallback, evaluate_language_model, perplexity
 from regard.tasks.common import (

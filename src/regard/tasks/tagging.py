@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import Ids
-from regard.data.encoder_inputs import make_encoder_batch
+from regard.data.batching import Ids, pad_sequences
+from regard.data.encoder_batches import make_encoder_batch
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import pad_sequences
-from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, tagged_stats
 from regard.data.prepare_labeled import prepare_tagged
 from regard.data.readers import read_tagged
-from regard.data.stats import CorpusStats, ReportProgress, tagged_stats
 from regard.data.store import TokenStore
 from regard.evaluation.label_metrics import confusion_matrix, tag_scores
 from regard.evaluation.scoring import ProgressCallback

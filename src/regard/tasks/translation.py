@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
-from regard.data.batching import BatchSampler, DataPosition, Ids
+from regard.data.batching import BatchSampler, DataPosition, Ids, PairBatch, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
-from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import PairBatch, make_pair_batch, pair_batch_from_ids
-from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, pair_stats
 from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
-from regard.data.stats import CorpusStats, ReportProgress, pair_stats
+from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
 from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import ConfigSource, unchecked_value
-from regard.data.stats import CorpusStats
+from regard.data.preparation import CorpusStats
 
 SOURCE_NAME = "automatic"
 CHARACTERS_PER_TOKEN = {"character": 1.0, "word": 5.5}  # other tokenizers make subwords, of about 3.5 characters

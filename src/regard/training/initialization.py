@@ -17,7 +17,7 @@ from regard.config import Config, ConfigSource, EncoderConfig, unchecked_value, 
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
 from regard.data.tokenizer import Tokenizer, load_tokenizer
-from regard.data.word_boundaries import whole_words
+from regard.data.word_tokens import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
 from regard.errors import ConfigError, DataError, ModelError
 from regard.models.assembly import build_meta

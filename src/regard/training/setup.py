@@ -11,9 +11,7 @@ from typing import Any
 from regard.config import Config, ConfigSource, DataConfig, to_toml, validate_sources
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
-from regard.data.fingerprint import data_key
-from regard.data.preparation import spool_stdin
-from regard.data.stats import ReportProgress
+from regard.data.preparation import ReportProgress, data_key, spool_stdin
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.folder_files import TOKENIZER_FILE

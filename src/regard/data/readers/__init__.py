@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from regard.config import CorpusConfig
-from regard.data.examples import LabeledExample, Pair, TaggedExample
 from regard.data.lines import InvalidLines, check_gzip_on_error
 from regard.data.readers.aligned import read_aligned
-from regard.data.readers.base import ExampleType, Reader
+from regard.data.readers.base import ExampleType, LabeledExample, Pair, Reader, TaggedExample
 from regard.registry import Registry
 
 __all__ = [
@@ -34,9 +33,9 @@ READERS: Registry[type[Reader]] = Registry(
     {
         "builtin": "regard.data.readers.builtin:BuiltinReader",
         "conll": "regard.data.readers.conll:ConllReader",
-        "conllu": "regard.data.readers.conllu:ConlluReader",
+        "conllu": "regard.data.readers.conll:ConlluReader",
         "jsonl": "regard.data.readers.jsonl:JsonLinesReader",
-        "text": "regard.data.readers.text:TextReader",
+        "text": "regard.data.readers.base:TextReader",
         "tsv": "regard.data.readers.tsv:TsvReader",
     },
 )

@@ -1,4 +1,4 @@
-"""Base class of readers, and the checks of examples that readers share.
+"""Examples as readers yield them, the base class of readers, the checks that readers share, and the plain text reader.
 
 A reader reads one file format. A new format takes one file:
 
@@ -15,13 +15,61 @@ It may be registered by an entry point instead: `[project.entry-points."regard.r
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from regard.data.examples import LabeledExample, Pair, TaggedExample
-from regard.data.lines import InvalidLines
+from regard.data.lines import InvalidLines, check_gzip_on_error, read_lines
 from regard.data.syntax import Parse
 
 ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, with a dependency parse of the source if there is one."""
+
+    source: str
+    target: str
+    parse: Parse | None = field(default=None, kw_only=True, repr=False)
+
+
+@dataclass(frozen=True)
+class LabeledExample:
+    """A text, or a pair of texts, with its label."""
+
+    label: str
+    text: str
+    second: str | None = None
+    location: str = field(default="", compare=False)  # file:line
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or both texts."""
+        return (self.text,) if self.second is None else (self.text, self.second)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label, as a tuple."""
+        return (self.label,)
+
+
+@dataclass(frozen=True)
+class TaggedExample:
+    """The words of a sentence, with one tag per word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    location: str = field(default="", compare=False)  # file:line of the first word
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The sentence: its words, separated by spaces. Spaces inside words become no-break spaces."""
+        return (" ".join(word.replace(" ", "\u00a0") for word in self.words),)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags."""
+        return self.tags
 
 
 class Reader:
@@ -62,6 +110,24 @@ class Reader:
         """Return whether the format holds examples of this type."""
         methods = ("texts", "documents") if examples == "texts" else (examples,)
         return any(getattr(cls, name) is not getattr(Reader, name) for name in methods)
+
+
+class TextReader(Reader):
+    """Reader of plain text, the default for documents."""
+
+    suffixes = (".txt",)
+
+    def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
+        """Yield the file as one document, with its line ends."""
+        yield self._lines(file, invalid)
+
+    def texts(self, file: str, invalid: InvalidLines) -> Iterator[str]:
+        """Yield each line as a text."""
+        return (line.text for line in read_lines(file, invalid) if line.text is not None)
+
+    def _lines(self, file: str, invalid: InvalidLines) -> Iterator[str]:
+        with check_gzip_on_error(file):
+            yield from (line.text + "\n" for line in read_lines(file, invalid) if line.text is not None)
 
 
 def check_pair(

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from regard.config.errors import did_you_mean
-from regard.data.examples import LabeledExample, Pair, TaggedExample
 from regard.data.lines import InvalidLines
-from regard.data.readers.base import Reader
+from regard.data.readers.base import LabeledExample, Pair, Reader, TaggedExample
 from regard.errors import DataError
 from regard.version import __version__
 

@@ -7,9 +7,8 @@ columns in any order; without one the columns are label, text and perhaps a seco
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from regard.data.examples import LabeledExample, Pair
 from regard.data.lines import InvalidLines, read_lines
-from regard.data.readers.base import Reader, check_labeled, check_pair, count_columns
+from regard.data.readers.base import LabeledExample, Pair, Reader, check_labeled, check_pair, count_columns
 from regard.errors import DataError
 
 LABEL_NAMES = ("label", "class", "category")

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from regard.config import Config
-from regard.data.batching import BatchSampler
-from regard.data.pair_batches import pad_features, pad_sequences
+from regard.data.batching import BatchSampler, pad_features, pad_sequences
 from regard.decoding.beam_search import SearchObserver, beam_search
 from regard.decoding.engines.engine import SearchRequest, max_target_lengths
 from regard.decoding.greedy import greedy_search

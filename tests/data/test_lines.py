@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.prefetch import prefetch
+from regard.data.lines import prefetch
 
 
 @given(st.integers(0, 50), st.integers(1, 7))

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.examples import Pair
+from regard.data.batching import make_pair_batch
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import make_pair_batch
 from regard.data.prepare_pairs import LengthFilter, store_pairs
-from regard.data.readers.aligned import read_aligned
-from regard.data.readers.conllu import parse_conllu
-from regard.data.readers.parses import attach_parses
+from regard.data.readers.aligned import attach_parses, read_aligned
+from regard.data.readers.base import Pair
+from regard.data.readers.conll import parse_conllu
 from regard.data.store import open_store
 from regard.data.syntax import (
     SYNTAX_FEATURES,

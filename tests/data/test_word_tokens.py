@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config.data import TokenizerConfig
-from regard.data import fast_encoder as fast_encoder_module
-from regard.data.fast_encoder import fast_encoder
+from regard.data import word_tokens
 from regard.data.tokenizer import Tokenizer, train_tokenizer
+from regard.data.word_tokens import fast_encoder
 
 KINDS = ["bpe", "unigram", "word", "byte-level", "character"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text("ae lo▁\t\u00a0\u2003[<?.", max_size=40)
@@ -55,7 +55,7 @@ def test_any_text_equals_the_tokenizer(kind: str, nfkc: bool, texts: list[str]) 
 def test_sentences_equal_the_tokenizer_with_a_small_cache(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encode, expected = fast_encoder(tokenizer(kind)), tokenizer(kind).encode_batch(sentences())
     assert encode(sentences()) == expected
-    monkeypatch.setattr(fast_encoder_module, "MAX_CACHED_WORDS", 10)
+    monkeypatch.setattr(word_tokens, "MAX_CACHED_WORDS", 10)
     assert encode(sentences()[:100]) == expected[:100]
     assert encode(sentences()) == expected
 
