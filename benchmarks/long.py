@@ -30,7 +30,7 @@ from common import SPIN_COUNT, print_markdown, run_in_process
 from torch import Tensor, nn
 
 from regard import nn as rn
-from regard.nn.bigbird import BigBirdPattern
+from regard.nn.sparse import BigBirdPattern
 from regard.training.environment import keep_freed_memory
 
 WIDTH, HEADS = 256, 4

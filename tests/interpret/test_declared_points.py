@@ -7,8 +7,17 @@ from torch import Tensor, nn
 
 from family import FAMILY, TOLERANCE
 from regard.interpret import Intervention, Trace, look
-from regard.nn.exposed import ExposedModule, Matrix, MatrixProduct, Point, linear_matrices, points_of, tap_point, under
-from regard.nn.taps import Tap
+from regard.nn.taps import (
+    ExposedModule,
+    Matrix,
+    MatrixProduct,
+    Point,
+    Tap,
+    linear_matrices,
+    points_of,
+    tap_point,
+    under,
+)
 from traces import TEXT, make_traced_model
 
 GATE = "encoder.0.feed_forward.gate"

@@ -19,8 +19,7 @@ from regard.interpret.render.shared import CAUTION
 from regard.interpret.render.tables import intervention_tables
 from regard.interpret.render.terminal import render_trace
 from regard.interpret.trace import Trace
-from regard.nn.alibi import AlibiPositions, alibi_slopes
-from regard.nn.relative import RelativeVectors
+from regard.nn.positions import AlibiPositions, RelativeVectors, alibi_slopes
 from regard.plotting import check_figure_path, save_figure
 from traces import TEXT, TRANSLATION_MODELS, make_trace
 

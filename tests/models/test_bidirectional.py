@@ -10,7 +10,7 @@ from regard.config.sources import load_config
 from regard.errors import ConfigError, InputError
 from regard.models.recurrent import BidirectionalLanguageModel as Network
 from regard.nn import open_taps
-from regard.nn.bidirectional_stack import LayerMixing
+from regard.nn.recurrent_stack import LayerMixing
 
 WIDTH, LAYERS = 16, 2
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.nn import attend, cpu
-from regard.nn.cpu import blockwise
-from regard.nn.cpu.blockwise import blockwise_attention
-from regard.nn.cpu.heads import gather_heads, scatter_heads
+from regard.nn.cpu.attention import blockwise_attention
+from regard.nn.cpu.functional import gather_heads, scatter_heads
 from regard.nn.functional import merge_heads, split_heads
 from regard.nn.layout import Packing, Tokens
 
@@ -87,7 +86,7 @@ def test_chunks_of_blocks_equal_attention_under_a_mask(
         return (place >= lengths[:, None, None])[:, None, :, None] if padded else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blockwise, "CHUNK_SCORES", chunk_scores)
+        patch.setattr("regard.nn.cpu.attention.CHUNK_SCORES", chunk_scores)
         out = blockwise_attention(q, k, v, rows, hidden, 0.5)
         gradients = torch.autograd.grad(out.sin().sum(), (q, k, v))
     allowed = torch.zeros(BATCH, 1, blocks * BLOCK, keys * BLOCK, dtype=torch.bool)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.cpu.dropout import keep_mask
+from regard.nn.cpu.functional import keep_mask
 from regard.nn.functional import Dropout, dropout
 
 COARSE = [0.001, 0.01, 0.999, 0.999999]  # rates that bytes cannot represent

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.nn import open_taps
-from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentLayer, RNNCell
-from regard.nn.recurrent_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
+from regard.nn.recurrent import (
+    AdditiveScore,
+    DotScore,
+    GeneralScore,
+    GRUCell,
+    LSTMCell,
+    RecurrentCell,
+    RecurrentLayer,
+    RNNCell,
+    Score,
+    SourceAttention,
+)
 from regard.nn.recurrent_stack import Sequences
 from regard.nn.taps import record_taps
 

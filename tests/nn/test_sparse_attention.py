@@ -27,8 +27,7 @@ from regard.nn import (
     make_layout,
     open_taps,
 )
-from regard.nn.bigbird import BigBirdPattern, block_plan
-from regard.nn.sparse import ExplicitMask, SparseAttention
+from regard.nn.sparse import BigBirdPattern, ExplicitMask, SparseAttention, block_plan
 
 TOLERANCE = 1e-9
 ROWS, HEADS, WIDTH, VALUES = 3, 2, 4, 5

@@ -16,7 +16,7 @@ from regard.errors import InputError
 from regard.models import build
 from regard.nn import Positions, make_layout
 from regard.nn import SyntaxPositions as SyntaxScheme
-from regard.nn.relative import RelativeVectors
+from regard.nn.positions import RelativeVectors
 from regard.nn.syntax import TREE_FEATURES, tree_distance
 from toy_trees import distance, random_heads, up
 

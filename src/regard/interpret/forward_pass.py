@@ -19,7 +19,7 @@ from regard.interpret.decode import DecodedText, TracedModel
 from regard.interpret.recording import Recording
 from regard.interpret.search_tree import SearchTree
 from regard.interpret.tokens import TokenizedText, WordMerges, bpe_merges
-from regard.nn.exposed import Point
+from regard.nn.taps import Point
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from regard.interpret.decode import decode_text
 from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.predictions import OUTPUT, Predictions, predictions_of
 from regard.interpret.recording import Hook, thread_hooks
-from regard.nn.exposed import Point
 from regard.nn.recurrent import DIRECTIONS
+from regard.nn.taps import Point
 
 MAX_SHOWN = 120  # characters of an intervention that an error message repeats
 _PATTERN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P<override>.+))?")

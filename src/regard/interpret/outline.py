@@ -6,7 +6,7 @@ from regard.config import EncoderDecoderConfig, TransformerConfig
 from regard.data.sentence_splitting import split_sentences
 from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.predictions import decoding_steps, head_predictions
-from regard.nn.exposed import Matrix, Point
+from regard.nn.taps import Matrix, Point
 
 FORMAT = 1
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.network import EncoderNetwork, Memory, Network
-from regard.nn.exposed import Point
+from regard.nn.taps import Point
 
 MAX_CACHED = 2**26  # numbers of all cached layers together
 

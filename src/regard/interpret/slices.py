@@ -17,7 +17,7 @@ from regard.config.errors import did_you_mean
 from regard.errors import InputError
 from regard.interpret.addresses import Address
 from regard.interpret.forward_pass import ForwardPass
-from regard.nn.exposed import Point
+from regard.nn.taps import Point
 
 MAX_NUMBERS = 65_536  # in one slice
 Range = tuple[int, int]  # start and stop

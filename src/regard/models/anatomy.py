@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from regard.models.network import Network
 from regard.nn import CrossAttention, OutputProjection, Stack
-from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.prediction_heads import BidirectionalLMHead, PoolingLayer, TextClassificationHead
-from regard.nn.recurrent_attention import SourceAttention
-from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.recurrent import SourceAttention
+from regard.nn.recurrent_stack import BidirectionalStack, RecurrentStack
 
 BYTES_PER_FLOAT = 4  # float32
 ONCE_PER_TEXT = PoolingLayer | TextClassificationHead  # not counted per token

@@ -46,8 +46,8 @@ from regard.models.recurrent_assembly import (
     recurrent_language_model,
 )
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
-from regard.nn.bigbird import BigBirdPattern
 from regard.nn.embedding import embedding_matrix
+from regard.nn.sparse import BigBirdPattern
 
 MakeKernel = Callable[[], rn.AttentionKernel]
 

@@ -18,8 +18,7 @@ from regard.config import NetworkConfig, TransformerConfig
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer
 from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
 from regard.nn.prediction_heads import MaskedLMHead, TokenClassificationHead
-from regard.nn.recurrent import LSTMCell, RecurrentLayer
-from regard.nn.recurrent_attention import AdditiveScore, GeneralScore, SourceAttention
+from regard.nn.recurrent import AdditiveScore, GeneralScore, LSTMCell, RecurrentLayer, SourceAttention
 
 
 @torch.no_grad()

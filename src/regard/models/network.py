@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.embedding import OutputProjection
-from regard.nn.exposed import Matrix, MatrixProduct, Point, matrices_of, points_of, rename_axes, under
 from regard.nn.prediction_heads import TextClassificationHead
-from regard.nn.taps import Tap, taps_of
+from regard.nn.taps import Matrix, MatrixProduct, Point, Tap, matrices_of, points_of, rename_axes, taps_of, under
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
 from regard.nn import OutputProjection, Tap
-from regard.nn.bidirectional_stack import BidirectionalStack, LayerMixing
 from regard.nn.prediction_heads import BidirectionalLMHead
 from regard.nn.recurrent import RecurrentState
-from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, select_states
+from regard.nn.recurrent_stack import BidirectionalStack, LayerMixing, RecurrentCache, RecurrentStack, select_states
 
 
 @dataclass(frozen=True)

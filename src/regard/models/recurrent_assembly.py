@@ -14,12 +14,22 @@ from regard.config import (
 )
 from regard.models.components import output_projection, prediction_head
 from regard.models.recurrent import BidirectionalLanguageModel, RecurrentEncoderDecoder, RecurrentLanguageModel
-from regard.nn.bidirectional_stack import BidirectionalStack, LayerMixing
 from regard.nn.embedding import embedding_matrix
 from regard.nn.prediction_heads import BidirectionalLMHead
-from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentLayer, RNNCell
-from regard.nn.recurrent_attention import AdditiveScore, AttendingLayer, DotScore, GeneralScore, Score, SourceAttention
-from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.recurrent import (
+    AdditiveScore,
+    AttendingLayer,
+    DotScore,
+    GeneralScore,
+    GRUCell,
+    LSTMCell,
+    RecurrentCell,
+    RecurrentLayer,
+    RNNCell,
+    Score,
+    SourceAttention,
+)
+from regard.nn.recurrent_stack import BidirectionalStack, LayerMixing, RecurrentStack
 
 RECURRENT_CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
 ATTENTION_SCORES: dict[str, Callable[[int], Score]] = {

@@ -4,24 +4,27 @@ Letters for shapes, here and in every module of this package:
 B batch · S source or key length · T target or query length · H heads · D head width · C model width · V vocabulary
 """
 
-from regard.nn.alibi import AlibiPositions
 from regard.nn.attention import AttentionKernel, FullAttention, attend
-from regard.nn.bigbird import BigBirdAttention
-from regard.nn.block import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual
 from regard.nn.cache import DecoderCache, KeyValueCache
 from regard.nn.embedding import OutputProjection, TokenEmbedding
 from regard.nn.functional import Dropout
 from regard.nn.layout import AttentionMask, Layout, Packing, Tokens, causal_mask, make_layout
 from regard.nn.linformer import LengthProjection, LinformerAttention
 from regard.nn.multihead import CrossAttention, SelfAttention
-from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoidal_table
+from regard.nn.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    Positions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    sinusoidal_table,
+)
 from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling
-from regard.nn.relative import RelativePositions
-from regard.nn.rotary import RotaryPositions
-from regard.nn.stack import Stack
+from regard.nn.sparse import BigBirdAttention, WindowAttention
 from regard.nn.syntax import SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
-from regard.nn.window import WindowAttention
+from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
 
 __all__ = [
     "AlibiPositions",

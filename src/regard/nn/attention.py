@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from regard.nn import cpu
 from regard.nn.cpu.attention import matmul_attention, prefers_matmul
-from regard.nn.exposed import ExposedModule, MatrixProduct, Point, rename_axes, tap_point
 from regard.nn.functional import dropout as apply_dropout
 from regard.nn.functional import grouped_matmul, repeat_heads
 from regard.nn.layout import AttentionMask, Layout
-from regard.nn.taps import Tap
+from regard.nn.taps import ExposedModule, MatrixProduct, Point, Tap, rename_axes, tap_point
 
 Mix = Callable[[Tensor], Tensor]
 

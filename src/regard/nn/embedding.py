@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import InputError
-from regard.nn.exposed import ExposedModule, Matrix, MatrixProduct, Point, points_of, tap_point, under
 from regard.nn.functional import Dropout
 from regard.nn.layout import Tokens
 from regard.nn.positions import Positions
-from regard.nn.taps import Tap
+from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, points_of, tap_point, under
 
 
 def embedding_matrix(vocab_size: int, width: int) -> nn.Parameter:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn import cpu
-from regard.nn.cpu.dropout import byte_dropout
-from regard.nn.cpu.heads import gather_heads, scatter_heads
+from regard.nn.cpu.functional import byte_dropout, gather_heads, scatter_heads
 from regard.nn.layout import Tokens
 
 

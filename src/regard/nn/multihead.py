@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from regard.nn.attention import AttentionKernel
 from regard.nn.cache import KeyValueCache
-from regard.nn.exposed import ExposedModule, Matrix, MatrixProduct, Point, bias_name, linear_matrices, tap_point
 from regard.nn.functional import merge_heads, split_heads
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
-from regard.nn.taps import Tap
+from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, bias_name, linear_matrices, tap_point
 
 
 class MultiHeadAttention(ExposedModule):

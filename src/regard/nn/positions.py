@@ -11,19 +11,22 @@ A position scheme has four hooks, each of which does nothing unless the scheme o
 returned for it, which may have parameters of its own. `Tokens` has the position of each token and any features that the
 network was given; a `Layout` has queries, keys and the distances between them.
 
-B batch · H heads · T queries · S keys · D head width · C model width
+Each scheme is one class, with its formula in the docstring; `syntax.py` has the one that needs dependency trees. A
+scheme of another package is registered under a name (`regard.positions` entry points).
+
+B batch · H heads · T queries · S keys · D width of a query or key · E width of a value · C model width
 """
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.exposed import ExposedModule, Matrix, Point, tap_point
 from regard.nn.layout import Layout, Tokens
-from regard.nn.taps import Tap
+from regard.nn.taps import ExposedModule, Matrix, Point, Tap, tap_point
 
 
 class Positions(ExposedModule):
@@ -120,3 +123,153 @@ class LearnedPositions(Positions):
 
     def matrices(self) -> Iterator[Matrix]:
         yield Matrix("positions_weight", ("position", "unit"), lambda: self.weight, role="embedding")
+
+
+class AlibiPositions(Positions):
+    """ALiBi (Press et al. 2022), attention with linear biases: −slope · |distance| is added to each scaled score.
+
+    Every head has a slope of its own, and nothing is learned. The paper is about decoders, where all keys are before
+    the query. In an encoder the bias is the same on both sides.
+    """
+
+    biases = True
+
+    def __init__(self, heads: int = 0) -> None:
+        super().__init__()
+        self.slopes = alibi_slopes(heads)
+
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
+        return AlibiPositions(heads)
+
+    def bias(self, q: Tensor, layout: Layout) -> Tensor:
+        key = f"alibi {q.dtype}"
+        if key not in layout.memo:  # the same in all layers
+            slope = q.new_tensor(self.slopes)[:, None, None]  # (H, 1, 1)
+            layout.memo[key] = -slope * layout.distance.abs()  # (B, H, T, S)
+        return cast(Tensor, layout.memo[key])
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """Return the slopes 2^(−8/H), 2^(−16/H), …, 2^(−8) for a power of two.
+
+    Other numbers of heads take the slopes of the next lower power of two, then every other slope of the sequence that
+    is twice as long, which lie between them.
+
+    >>> alibi_slopes(8)
+    [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
+    >>> [round(slope, 4) for slope in alibi_slopes(6)]
+    [0.25, 0.0625, 0.0156, 0.0039, 0.5, 0.125]
+    """
+    if heads == 0:
+        return []
+    power = 2 ** int(math.log2(heads))
+    return [*_geometric_slopes(power), *_geometric_slopes(2 * power)[0::2]][:heads]
+
+
+def _geometric_slopes(heads: int) -> list[float]:
+    return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
+
+
+class RelativePositions(Positions):
+    """Relative positions (Shaw et al. 2018): a learned vector for each distance, added to keys and to values.
+
+        e_ij = q_i · (k_j + a^K_ij) · scale,    z_i = Σ_j w_ij (v_j + a^V_ij),    a_ij = table[clip(j − i, −c, c)]
+
+    with c = `max_distance`. With `per_head`, each head has its own vectors.
+    """
+
+    def __init__(self, max_distance: int, per_head: bool = False) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.per_head = per_head
+
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
+        return RelativeVectors(self.max_distance, self.per_head, heads, key_width, value_width, scale)
+
+
+class RelativeVectors(Positions):
+    """The vectors of one layer, for keys (R, D) or (H, R, D) and for values (R, E) or (H, R, E).
+
+    There are only R = 2c + 1 different vectors. So each query is multiplied by each of them once, and each key takes
+    the product of its distance; the weights of all keys at one distance are summed before they are multiplied by its
+    vector. Nothing of size T·S·D is ever stored.
+    """
+
+    biases = mixes = True
+
+    def __init__(
+        self, max_distance: int, per_head: bool, heads: int, key_width: int, value_width: int, scale: float
+    ) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.heads = heads
+        self.scale = scale
+        shape = (heads, 2 * max_distance + 1) if per_head else (2 * max_distance + 1,)
+        self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
+        self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
+
+    def bias(self, q: Tensor, layout: Layout) -> Tensor:
+        products = q @ self.keys.mT * self.scale  # (B, H, T, R)
+        rows = self._rows(layout)
+        return products.gather(-1, rows.expand(*products.shape[:-1], rows.size(-1)))  # (B, H, T, S)
+
+    def mix(self, weights: Tensor, layout: Layout) -> Tensor:
+        sums = weights.new_zeros(*weights.shape[:-1], self.values.size(-2))  # (B, H, T, R)
+        sums = sums.scatter_add(-1, self._rows(layout).expand_as(weights), weights)
+        return sums @ self.values  # (B, H, T, E)
+
+    def flops(self) -> int:
+        return 2 * self.heads * (2 * self.max_distance + 1) * (self.keys.size(-1) + self.values.size(-1))
+
+    def _rows(self, layout: Layout) -> Tensor:
+        """Return the row of the tables for each pair of tokens (B, 1, T, S); computed once for all layers."""
+        key = f"relative {self.max_distance}"
+        if key not in layout.memo:
+            layout.memo[key] = layout.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return cast(Tensor, layout.memo[key])
+
+
+class RotaryPositions(Positions):
+    """Rotary positions (Su et al. 2021): queries and keys are rotated by their position; values stay as they are.
+
+    A query or key of width D is D/2 points of the plane. At position m point i is rotated by the angle m·θᵢ with
+    θᵢ = base^(−2i/D). The dot product of points rotated by m and n is that of points rotated by 0 and n − m, so scores
+    depend on distances.
+
+    The pairs are adjacent, (x₀, x₁), (x₂, x₃), …, as in the paper and GPT-J (`rotate_every_two` in transformers). With
+    `halves` they are (xᵢ, xᵢ₊D/₂), as in LLaMA (`rotate_half`).
+    """
+
+    def __init__(self, base: float = 10_000.0, halves: bool = False) -> None:
+        super().__init__()
+        self.base = base
+        self.halves = halves
+
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
+        return RotaryPositions(self.base, self.halves)
+
+    def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
+        rotate = rotate_halves if self.halves else rotate_pairs
+        return rotate(x, self._rotations(x, tokens)).to(x.dtype)
+
+    def _rotations(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""
+        key = f"rotary {self.base} {x.size(-1)} {x.dtype}"
+        if key not in tokens.memo:
+            even = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device)
+            angle = tokens.position_ids[:, None, :, None] * self.base ** (-even / x.size(-1))
+            dtype = torch.complex128 if x.dtype == torch.float64 else torch.complex64  # 16 bits would be too few
+            tokens.memo[key] = torch.polar(torch.ones_like(angle), angle).to(dtype)
+        return cast(Tensor, tokens.memo[key])
+
+
+def rotate_pairs(x: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate each (x₂ᵢ, x₂ᵢ₊₁) as a complex number: on a CPU several times faster than strided indexing."""
+    points = torch.view_as_complex(x.to(rotations.real.dtype).unflatten(-1, (-1, 2)).contiguous())  # (B, H, T, D/2)
+    return torch.view_as_real(points * rotations).flatten(-2)
+
+
+def rotate_halves(x: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate each (xᵢ, xᵢ₊D/₂)."""
+    (a, b), cosine, sine = x.chunk(2, dim=-1), rotations.real, rotations.imag  # (B, H, T, D/2)
+    return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)

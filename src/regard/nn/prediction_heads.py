@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.embedding import OutputProjection
-from regard.nn.exposed import (
+from regard.nn.functional import Dropout
+from regard.nn.taps import (
     ExposedModule,
     Matrix,
     MatrixProduct,
     Point,
+    Tap,
     linear_matrices,
     points_of,
     tap_point,
     under,
 )
-from regard.nn.functional import Dropout
-from regard.nn.taps import Tap
 
 
 class PoolingLayer(ExposedModule):

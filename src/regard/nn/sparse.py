@@ -1,4 +1,4 @@
-"""Attention under a sparse pattern: what sliding windows and BigBird share.
+"""Attention under a sparse pattern: sliding windows and BigBird.
 
 A pattern is about the tokens of a sequence, padding not counted. `pattern_mask` returns it as a mask, with which full
 attention gives the same numbers: that is the reference, and what runs while a tap is open, when the position scheme
@@ -6,20 +6,25 @@ adds something to each pair, or for short sequences. Otherwise the tokens are cu
 blocks in the pattern are computed: time and memory grow with the length, not with its square.
 
 B batch · H heads · T queries · S keys · D width of a query or key · E width of a value · N blocks · K keys of a block
+M blocks that a block attends to
 """
 
+import random
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.errors import InputError
 from regard.nn import cpu
 from regard.nn.attention import FullAttention, Mix, scaled_dot_product_attention
-from regard.nn.cpu.blockwise import BlockRows, HiddenKeys, blockwise_attention
+from regard.nn.cpu.attention import BlockRows, HiddenKeys, blockwise_attention
 from regard.nn.functional import repeat_heads
-from regard.nn.layout import AttentionMask, Layout
+from regard.nn.layout import AttentionMask, Layout, Tokens, none_if_full
+
+MIN_BLOCK = 32  # tokens in a block of window attention, at least: smaller matrix products are not worth it
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,245 @@ def padding_last_order(layout: Layout) -> Tensor | None:
 def _take(x: Tensor, order: Tensor) -> Tensor:
     """Return the tokens of x (B, H, T, D) in each row's own order (B, T)."""
     return x.gather(2, order[:, None, :, None].expand_as(x))
+
+
+class WindowAttention(SparseAttention):
+    """Sliding window: a query attends to keys at most `window` tokens away, in a decoder only to those before.
+
+    In blocks of at least `window` tokens, all keys of a block are in itself and in the adjacent blocks. Deeper layers
+    have a larger receptive field: L layers reach L · `window` tokens. A KV cache keeps only the last `window` tokens.
+    """
+
+    def __init__(self, scale: float, window: int, dropout: float = 0.0) -> None:
+        super().__init__(scale, dropout)
+        self.max_past = self.window = window
+        self.block = max(window, MIN_BLOCK)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None = None, mix: Mix | None = None
+    ) -> Tensor:
+        """Compute attention; k and v may be only the last of the layout's keys, if the others are out of the window."""
+        mask = layout.mask
+        keys = k.size(2) if mask.key_mask is not None else min(k.size(2), mask.queries + self.window)
+        dropped = mask.keys - keys
+        if not dropped:
+            return super().forward(q, k, v, layout, bias, mix)
+        bias = bias if bias is None or bias.size(-1) == 1 else bias[..., dropped:]
+        near = None if mix is None else lambda weights: mix(F.pad(weights, (dropped, 0)))
+        return super().forward(q, k[:, :, -keys:], v[:, :, -keys:], _last_keys(layout, keys), bias, near)
+
+    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
+        """Return the floating-point operations per query; keys after the query are counted, as in full attention."""
+        return super().flops(min(keys, 2 * self.window + 1), heads, kv_heads, key_width, value_width)
+
+    def pattern_mask(self, layout: Layout) -> Tensor:
+        return layout.distance.abs() <= self.window
+
+    @property
+    def _pattern_key(self) -> str:
+        return f"window {self.window}"
+
+    def _worth_blocks(self, layout: Layout) -> bool:
+        return layout.mask.queries == layout.mask.keys > 2 * self.block
+
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+        tokens, after = q.size(2), 0 if layout.mask.causal else 1
+        q, k, v = (split_blocks(x, self.block) for x in (q, k, v))
+        last = q.size(2) - 1
+        key = f"blocks of {self._pattern_key}"
+        if key not in layout.keys.memo:
+            layout.keys.memo[key] = ~self._allowed(layout, last + 1, after)[:, None]  # (1 or B, 1, N, size, K)
+        hidden: Tensor = layout.keys.memo[key]
+        # the first and last block have only one adjacent block: any other block fills its place and is hidden
+        rows = [[min(max(0, block + offset), last) for offset in range(-1, after + 1)] for block in range(last + 1)]
+        out = self._attend_blocks(q, k, v, rows, lambda blocks, _: hidden[:, :, blocks])
+        return out.flatten(2, 3)[:, :, :tokens]
+
+    def _allowed(self, layout: Layout, blocks: int, after: int) -> Tensor:
+        """Return where queries may attend, block by block: (1 or B, N, size, (2 or 3) · size)."""
+        size, device, mask = self.block, layout.keys.position_ids.device, layout.mask
+        query = torch.arange(size, device=device)
+        key = torch.arange((2 + after) * size, device=device)
+        distance = key - size - query[:, None]
+        near = (distance >= -self.window) & (distance <= after * self.window)
+        place = (torch.arange(blocks, device=device)[:, None] - 1) * size + key  # (N, K)
+        lengths = row_lengths(layout)
+        limit = torch.tensor([mask.keys], device=device) if lengths is None else lengths
+        allowed = near & ((place >= 0) & (place < limit[:, None, None]))[:, :, None]
+        if mask.documents is None:
+            return allowed
+        order = padding_last_order(layout)
+        documents = mask.documents if order is None else mask.documents.gather(1, order)
+        documents = F.pad(documents, (0, blocks * size - mask.keys), value=-1)
+        of_keys = documents[:, place.clamp(0, blocks * size - 1)]  # (B, N, K)
+        return allowed & (documents.unflatten(1, (blocks, size))[..., None] == of_keys[:, :, None])
+
+
+def _last_keys(layout: Layout, keys: int) -> Layout:
+    """Return the layout with only its last keys; computed once for all layers."""
+    name, memo, mask = f"last {keys}", layout.keys.memo, layout.mask
+    if name not in memo:
+        key_mask = None if mask.key_mask is None else mask.key_mask[:, -keys:]
+        tokens = Tokens(layout.keys.position_ids[:, -keys:], layout.keys.features)
+        memo[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask))
+    last: Layout = memo[name]
+    return last
+
+
+@dataclass(frozen=True)
+class BigBirdPattern:
+    """The pattern of BigBird: numbers of window, global and random blocks, and the seed of the latter.
+
+    A sequence of N blocks has a plan, which lists the blocks that each block attends to. Global blocks, from both ends
+    of the sequence, attend to all and are attended by all; every other block attends to those around it and to a few
+    random ones. The plan depends on the seed and N alone, so a model need only store the seed, and a sequence has the
+    same plan in any batch.
+    """
+
+    window: int
+    globals: int
+    random: int
+    seed: int
+
+    def global_blocks(self, blocks: int) -> tuple[int, int]:
+        """Return how many of `blocks` blocks are global at the beginning and at the end."""
+        count = min(self.globals, blocks)
+        return count - count // 2, count // 2
+
+
+@lru_cache(maxsize=256)
+def block_plan(pattern: BigBirdPattern, blocks: int) -> tuple[tuple[int, ...], ...]:
+    """Return the blocks that each block attends to, in order.
+
+    >>> block_plan(BigBirdPattern(window=1, globals=1, random=1, seed=0), 5)
+    ((0, 1, 2, 3, 4), (0, 1, 3), (0, 2, 3), (0, 2, 3), (0, 1, 4))
+    """
+    first, last = pattern.global_blocks(blocks)
+    everywhere = {*range(first), *range(blocks - last, blocks)}
+    generator = random.Random(f"{pattern.seed} {blocks}")  # a string seeds it alike on every machine and version
+    rows: list[tuple[int, ...]] = []
+    for block in range(blocks):
+        if block in everywhere:
+            rows.append(tuple(range(blocks)))
+            continue
+        near = range(max(0, block - pattern.window // 2), min(blocks, block + pattern.window // 2 + 1))
+        fixed = everywhere.union(near)
+        rows.append(tuple(sorted(fixed.union(_random_blocks(generator, blocks, fixed, pattern.random)))))
+    return tuple(rows)
+
+
+def _random_blocks(generator: random.Random, blocks: int, fixed: set[int], count: int) -> set[int]:
+    """Return `count` random blocks that are not fixed, or all of those."""
+    if blocks - len(fixed) <= count:
+        return set(range(blocks)) - fixed
+    drawn: set[int] = set()
+    while len(drawn) < count:
+        drawn.add(generator.randrange(blocks))
+        drawn -= fixed
+    return drawn
+
+
+class BigBirdAttention(SparseAttention):
+    """BigBird (Zaheer et al. 2020): a query attends to the keys of the blocks in its block's row of the plan."""
+
+    def __init__(self, scale: float, block: int, pattern: BigBirdPattern, dropout: float = 0.0) -> None:
+        super().__init__(scale, dropout)
+        self.block = block
+        self.pattern = pattern
+
+    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
+        blocks = -(-keys // self.block)
+        first, last = self.pattern.global_blocks(blocks)
+        ordinary = min(blocks, self.pattern.window + self.pattern.globals + self.pattern.random)
+        mean_blocks = ((first + last) * blocks + (blocks - first - last) * ordinary) / blocks
+        mean_keys = min(keys, round(mean_blocks * self.block))
+        return super().flops(mean_keys, heads, kv_heads, key_width, value_width)
+
+    def pattern_mask(self, layout: Layout) -> Tensor:
+        _check(layout)
+        position_ids, lengths = layout.keys.position_ids, row_lengths(layout)
+        counts = [layout.mask.keys] * len(position_ids) if lengths is None else lengths.tolist()
+        rows = []
+        for positions, count in zip(position_ids, counts, strict=True):
+            table = self._plan_mask(-(-max(count, 1) // self.block)).to(position_ids.device)
+            block = (positions // self.block).clamp(max=len(table) - 1)
+            rows.append(table[block[:, None], block])
+        return torch.stack(rows)[:, None]
+
+    @property
+    def _pattern_key(self) -> str:
+        return f"bigbird {self.block} {self.pattern}"
+
+    def _plan_mask(self, blocks: int) -> Tensor:
+        """Return the plan as a mask (N, N)."""
+        table = torch.zeros(blocks, blocks, dtype=torch.bool)
+        for block, seen in enumerate(block_plan(self.pattern, blocks)):
+            table[block, list(seen)] = True
+        return table
+
+    def _worth_blocks(self, layout: Layout) -> bool:
+        pattern = self.pattern
+        return layout.mask.keys > self.block * (pattern.window + pattern.globals + pattern.random)
+
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+        """Return the heads' outputs; rows with equally many blocks have the same plan and are computed together."""
+        _check(layout)
+        lengths = row_lengths(layout)
+        if lengths is None:
+            return self._same_plan(q, k, v, lengths=None)
+        out = v.new_zeros(*q.shape[:3], v.size(3))
+        counts = -(-lengths // self.block)
+        for blocks in counts.unique().tolist():
+            if not blocks:
+                continue
+            rows = (counts == blocks).nonzero().squeeze(1)
+            tokens = min(blocks * self.block, q.size(2))
+            parts = (x[rows, :, :tokens] for x in (q, k, v))
+            out[rows, :, :tokens] = self._same_plan(*parts, lengths=lengths[rows])
+        return out
+
+    def _same_plan(self, q: Tensor, k: Tensor, v: Tensor, *, lengths: Tensor | None) -> Tensor:
+        """Return the outputs of rows that have the same plan; `lengths` (B,) is None if there is no padding."""
+        tokens = q.size(2)
+        lengths = torch.tensor([tokens], device=q.device) if lengths is None else lengths
+        q, k, v = (split_blocks(x, self.block) for x in (q, k, v))  # (B, H, N, size, D)
+        blocks = q.size(2)
+        first, last = self.pattern.global_blocks(blocks)
+        if not first:
+            return self._ordinary_blocks(q, k, v, lengths, 0).flatten(2, 3)[:, :, :tokens]
+        out = self._global_blocks(torch.cat([q[:, :, :first], q[:, :, blocks - last :]], dim=2), k, v, lengths)
+        if first + last < blocks:
+            middle = self._ordinary_blocks(q[:, :, first : blocks - last], k, v, lengths, first)
+            out = torch.cat([out[:, :, :first], middle, out[:, :, first:]], dim=2)
+        return out.flatten(2, 3)[:, :, :tokens]
+
+    def _global_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+        """Attend from global blocks to all keys."""
+        keys = torch.arange(k.size(2) * self.block, device=q.device)
+        key_mask = none_if_full(keys < lengths[:, None])  # (1 or B, S)
+        mask = AttentionMask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
+        dropout = self.dropout if self.training else 0.0
+        q, k, v = (x.flatten(2, 3) for x in (q, k, v))
+        out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=dropout)
+        return out.unflatten(2, (-1, self.block))
+
+    def _ordinary_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, first: int) -> Tensor:
+        """Attend from the blocks that begin at number `first` to the blocks in their rows of the plan."""
+        rows = block_plan(self.pattern, k.size(2))[first : first + q.size(2)]
+        within = torch.arange(self.block, device=q.device)
+        full = bool((lengths == k.size(2) * self.block).all())
+
+        def hidden(_: slice, seen: Tensor) -> Tensor | None:
+            if full:
+                return None
+            place = (seen[..., None] * self.block + within).flatten(1)  # (c, K)
+            return (place >= lengths[:, None, None])[:, None, :, None]  # (1 or B, 1, c, 1, K)
+
+        return self._attend_blocks(q, k, v, rows, hidden)
+
+
+def _check(layout: Layout) -> None:
+    if layout.mask.causal or layout.mask.documents is not None:
+        raise InputError(
+            "BigBird attention works on whole rows: it needs one text per row and cannot be used in a decoder."
+        )

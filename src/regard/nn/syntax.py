@@ -27,11 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.exposed import Matrix, Point, tap_point
 from regard.nn.layout import Layout, Tokens
-from regard.nn.positions import Positions
-from regard.nn.relative import RelativeVectors
-from regard.nn.taps import Tap
+from regard.nn.positions import Positions, RelativeVectors
+from regard.nn.taps import Matrix, Point, Tap, tap_point
 
 TREE_FEATURES = ("depth", "preorder", "last_descendant")
 

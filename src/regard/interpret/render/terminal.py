@@ -15,7 +15,7 @@ from regard.interpret.predictions import Step, decoding_steps, output_log_probab
 from regard.interpret.render.shared import ATTENTION_TITLES, CAUTION, Cell, Sheet, encoder_sheets
 from regard.interpret.render.tables import bar, format_number, format_vector, matrix_table, new_table
 from regard.interpret.search_tree import SearchNode, SearchTree
-from regard.nn.exposed import Point
+from regard.nn.taps import Point
 
 PART_COLUMNS = {"attention": "self", "cross_attention": "cross", "feed_forward": "ff"}
 MAX_HEADS = 12

@@ -1,15 +1,18 @@
 """Fast paths for CPUs.
 
-The rest of `nn` is written in plain PyTorch, which is what other devices run. On a CPU the modules of this package
-replace some of it, because they are several times faster there; tests prove that both give the same numbers:
+The rest of `nn` is written in plain PyTorch. On a CPU the modules of this package replace some of it, because they are
+several times faster there; tests prove that both give the same numbers:
 
-    attention    short attention as plain matrix products, with a softmax padded to the vector registers
-    blockwise    sparse attention, a few blocks at a time, without storing the weights
-    dropout      masks from random bytes
-    heads        moving tokens into heads and back by a single gather, which also skips padding
+    attention    short attention as plain matrix products, sparse attention a few blocks at a time
+    functional   dropout masks from random bytes; tokens into heads and back by one gather, which also skips padding
     losses       cross entropy with the logits in chunks, and gradients computed in the forward pass
 
 Stacks also leave padding out of position-wise layers (`Packing` in layout.py) where the fast paths are on.
+
+`enabled` is the one dispatch. On any other device the plain formulas run: `F.scaled_dot_product_attention` and
+`F.dropout`; padding is not packed, so position-wise layers compute it too; and the loss is not chunked, so all logits
+of a batch (targets × vocabulary) and their gradient are stored at once. If they do not fit into memory, lower
+`training.batch_tokens`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +25,7 @@ _ON = ContextVar("cpu_fast_paths", default=True)
 
 
 def enabled(device: torch.device) -> bool:
-    """Return whether the fast paths are used for tensors on this device."""
+    """Return whether the fast paths are used for tensors on this device; elsewhere the plain formulas run."""
     return device.type == "cpu" and _ON.get()
 
 

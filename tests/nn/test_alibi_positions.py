@@ -8,7 +8,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from family import Batch, batches
 from regard.nn import AlibiPositions, make_layout
-from regard.nn.alibi import alibi_slopes
+from regard.nn.positions import alibi_slopes
 
 
 @pytest.mark.parametrize(

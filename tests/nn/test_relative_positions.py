@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from family import Batch, batches
 from regard.nn import FullAttention, Layout, Positions, RelativePositions, make_layout, open_taps
-from regard.nn.relative import RelativeVectors
+from regard.nn.positions import RelativeVectors
 
 HEADS, KEY, VALUE, SCALE = 2, 3, 5, 0.4
 

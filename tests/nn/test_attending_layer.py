@@ -8,8 +8,17 @@ from torch import Tensor
 
 from regard.config import RecurrentEncoderDecoderConfig
 from regard.models import build
-from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentState, RNNCell
-from regard.nn.recurrent_attention import AdditiveScore, AttendingLayer, EncodedSource, SourceAttention
+from regard.nn.recurrent import (
+    AdditiveScore,
+    AttendingLayer,
+    EncodedSource,
+    GRUCell,
+    LSTMCell,
+    RecurrentCell,
+    RecurrentState,
+    RNNCell,
+    SourceAttention,
+)
 from regard.nn.taps import record_taps
 
 CELLS = [RNNCell, LSTMCell, GRUCell]
