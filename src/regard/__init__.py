@@ -10,7 +10,7 @@ Names are imported when they are first used, so that `import regard` is instant.
 
 from typing import TYPE_CHECKING
 
-from regard.lazy import lazily
+from regard.registry import lazily
 from regard.version import __version__
 
 if TYPE_CHECKING:

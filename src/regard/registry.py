@@ -1,4 +1,4 @@
-"""Named components that can be added from outside the package.
+"""Names that stand for objects of other modules, which are imported on first use.
 
 A `Registry` maps names to objects. Built-in entries are import paths, which are imported when they are first used, so
 that listing names never imports torch. Third-party packages add entries in one of two ways:
@@ -12,13 +12,15 @@ that listing names never imports torch. Third-party packages add entries in one 
 
       @POSITIONS.register("my-scheme")
       class MyScheme: ...
+
+`lazily` does the same for the public names of a package, so that a command pays only for what it needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from regard.errors import ConfigError
 
@@ -114,3 +116,19 @@ TASKS: Registry[object] = Registry(
     },
 )
 """Classes of `regard.training.task.Task`, by the name in `regard train NAME`; here so that `--help` can list them."""
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package; `homes` maps each of its names to the module that defines it.
+
+    >>> find, names = lazily("example", {"sqrt": "math"})
+    >>> find("sqrt")(9.0), names()
+    (3.0, ['sqrt'])
+    """
+
+    def find(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(homes[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find, lambda: sorted(homes)

@@ -9,8 +9,8 @@ import torch
 import regard as toolkit
 from commands import regard
 from labeled_runs import negated_sentences, tagged_sentences, write_columns, write_table
+from regard.models.folder import read_tensors
 from regard.models.recurrent import BidirectionalLanguageModel
-from regard.models.weights import read_tensors
 
 SHORT = ("training.steps=4", "training.batch_tokens=4096", "validation.every=2", "training.threads=1")
 SMALL = ("model.width=16", "model.layers=1", "model.vocab_size=280")

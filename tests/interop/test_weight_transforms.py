@@ -11,7 +11,7 @@ from regard.config import EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositi
 from regard.interop.marian import sines_first_order
 from regard.interop.weight_transforms import add_zero_biases, equalize_head_widths, permute_width
 from regard.models import Network, build
-from regard.models.weights import assign_tensors
+from regard.models.folder import assign_tensors
 
 SOURCE, TARGET = torch.tensor([[5, 17, 6, 3]]), torch.tensor([[2, 8, 11]])
 

@@ -15,7 +15,7 @@ from family import FAMILY, Batch, hidden, make
 from regard.config import Config
 from regard.errors import ModelError
 from regard.models import load, save
-from regard.models.weights import assign_tensors, named_tensors
+from regard.models.folder import assign_tensors, named_tensors
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from family import DECODERS, ENCODERS, FAMILY, GROUPED, TOLERANCE, VOCABULARY, B
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig, TransformerConfig, load_config
 from regard.errors import ConfigError, InputError
 from regard.models import Memory, Network
+from regard.models.folder import assign_tensors, named_tensors, repeat_kv_heads
 from regard.models.network import EncoderNetwork
-from regard.models.weights import assign_tensors, named_tensors, repeat_kv_heads
 from regard.nn import DecoderCache, LinformerAttention, cpu, open_taps
 
 

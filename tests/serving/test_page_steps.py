@@ -31,7 +31,7 @@ from regard.config import EncoderDecoderConfig
 from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.labs import LABS
-from regard.models.components import ACTIVATIONS
+from regard.models.assembly import ACTIVATIONS
 from regard.serving.app import WEB
 
 pytestmark = pytest.mark.browser

@@ -14,7 +14,7 @@ import regard
 from labeled_runs import SMALL, negated_sentences, run, tagged_sentences, word_pairs, write_columns, write_table
 from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
-from regard.models.weights import read_tensors
+from regard.models.folder import read_tensors
 from regard.training.initialization import copy_weights_from
 from regard.training.run import Run
 from regard.training.runner import run_training

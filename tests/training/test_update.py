@@ -11,7 +11,7 @@ from family import DECODERS, batches, make
 from family import Batch as Sentences
 from regard.config import AdamConfig
 from regard.models import Network
-from regard.models.weights import named_tensors
+from regard.models.folder import named_tensors
 from regard.training.objectives import NextToken, TokenBatch
 from regard.training.optimizers import build_optimizer
 from regard.training.update import DivergedError, update

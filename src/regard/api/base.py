@@ -1,16 +1,21 @@
-"""What all parts of the `Model` class share: folders, configuration, networks and tokenizers, loaded on first use."""
+"""What all parts of the `Model` class share: folders, networks and tokenizers, loaded on first use; checks of texts."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer, load_tokenizer
-from regard.errors import ConfigError, ModelError
+from regard.errors import ArgumentError, ConfigError, ModelError
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 
 if TYPE_CHECKING:
     from regard.models import Network
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class ModelBase:
@@ -80,3 +85,45 @@ def _check_compatible(folder: Path, config: Config, other: Path) -> None:
         raise ConfigError(
             f"{other}: has other special tokens than {folder}; the models of an ensemble must have the same."
         )
+
+
+def check_texts(call: str, texts: object) -> Iterator[str]:
+    """Yield one or more texts; raise ArgumentError at the first that is not a str.
+
+    >>> list(check_texts("translate", "Hello.")), list(check_texts("translate", ["Hello.", "Bye."]))
+    (['Hello.'], ['Hello.', 'Bye.'])
+    """
+    if isinstance(texts, str):
+        return iter([texts])
+    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
+        raise ArgumentError(f"{call}: expected a str or an iterable of str, not {_type_name(texts)}.")
+    return _check_each(call, texts)
+
+
+def map_batches(
+    function: Callable[[list[Item]], Sequence[Result]], items: Iterable[Item], size: int
+) -> Iterator[Result]:
+    """Yield the results of a function that takes a batch, reading at most `size` items ahead.
+
+    >>> list(map_batches(lambda batch: [sum(batch)] * len(batch), range(5), 2))
+    [1, 1, 5, 5, 4]
+    """
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield from function(batch)
+
+
+def _check_each(call: str, texts: Iterable[object]) -> Iterator[str]:
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise ArgumentError(f"{call}: text {number:,} should be a str, not {_type_name(text)}.")
+        yield text
+
+
+def _type_name(value: object) -> str:
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    if isinstance(value, bytes | bytearray):
+        return f"{name}; decode them first"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
-from regard.api.base import ModelBase
-from regard.api.inputs import check_texts, map_batches
+from regard.api.base import ModelBase, check_texts, map_batches
 from regard.decoding.results import Classification, Embeddings, FilledText, TaggedWord
 from regard.errors import ConfigError, ModelError
 from regard.models.folder_files import CONFIG_FILE
@@ -230,7 +229,7 @@ class EncoderMethods(ModelBase):
         from regard.decoding.fill_mask import MaskFiller
 
         model, tokens = self.config.model, self.config.tokens
-        if model.task != "masked":
+        if not model.fills_masks:
             raise ConfigError(
                 f"{self.folder}: is a model of type {model.family} without a head that predicts masked tokens; "
                 "train one with regard train masked."

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from regard.api.base import check_texts, map_batches
 from regard.api.encoding import EncoderMethods
 from regard.api.generation import GenerationMethods
-from regard.api.inputs import check_texts, map_batches
 from regard.api.translation import TranslationMethods
 from regard.data.readers.aligned import ParseSource, attach_parses
 from regard.data.readers.base import Pair

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from regard.api.base import ModelBase
-from regard.api.inputs import check_texts, map_batches
+from regard.api.base import ModelBase, check_texts, map_batches
 from regard.data.readers.aligned import ParseSource, attach_parses
 from regard.decoding.engines.engine import Engine, EngineName, choose_engine, unsupported_search
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions

@@ -45,6 +45,11 @@ class NetworkConfig(BaseConfig):
         return self.default_task
 
     @property
+    def fills_masks(self) -> bool:
+        """Whether the network predicts masked tokens."""
+        return False
+
+    @property
     def needs_parses(self) -> bool:
         """Whether each source sentence must come with a dependency parse."""
         return False

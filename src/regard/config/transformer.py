@@ -217,3 +217,8 @@ class EncoderOnlyConfig(EncoderConfig, TransformerConfig):
     """Name of the network."""
     segments: Count = 0
     """Number of segment embeddings, which distinguish the texts of a pair; BERT has 2."""
+
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the network has a head that predicts masked tokens."""
+        return self.head.kind == "tokens"

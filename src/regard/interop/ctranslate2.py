@@ -38,8 +38,8 @@ from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_
 from regard.interop.hf_tokenizers import copy_tokenizers
 from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
 from regard.models import load
+from regard.models.folder import repeat_kv_heads
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
-from regard.models.weights import repeat_kv_heads
 
 CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,

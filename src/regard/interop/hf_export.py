@@ -25,8 +25,8 @@ from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenize
 from regard.interop.marian import export_marian, unsupported_by_marian
 from regard.interop.weight_transforms import Tensors
 from regard.models import load
+from regard.models.folder import repeat_kv_heads
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config
-from regard.models.weights import repeat_kv_heads
 
 GENERATION_CONFIG_FILE = "generation_config.json"
 LABEL_HEAD_CLASSES = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
+from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE, read_json
-from regard.models.weights import read_tensors
 
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -23,8 +23,8 @@ from regard.interop.marian import import_marian
 from regard.interop.tensor_mapping import to_huggingface, to_regard
 from regard.models import Network, save
 from regard.models.assembly import build_meta
+from regard.models.folder import assign_tensors, shape_text
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, read_json
-from regard.models.weights import assign_tensors, shape_text
 
 IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "bert": import_bert,

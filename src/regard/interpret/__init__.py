@@ -10,7 +10,7 @@ Modules, from top to bottom: `trace`; `render`; the analyses; `predictions`; `fo
 
 from typing import TYPE_CHECKING
 
-from regard.lazy import lazily
+from regard.registry import lazily
 
 if TYPE_CHECKING:
     from regard.interpret.addresses import Address

@@ -6,11 +6,13 @@ a function of this module for the built-in ones and may be in any other package:
     build_positions(config, model, *, encoder) -> nn.Positions
     build_attention(config, model, *, encoder) -> a function without arguments that returns the kernel of a layer
 
-`model` are the settings of the whole Transformer and `encoder` is whether the stack is an encoder.
+`model` are the settings of the whole Transformer and `encoder` is whether the stack is an encoder. Builders and layers
+draw their initial values from torch's default generator, so their order is part of a run's seed.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -20,36 +22,74 @@ from regard.config import (
     AlibiPositionsConfig,
     BidirectionalLanguageModelConfig,
     BigBirdAttentionConfig,
+    ClassHeadConfig,
     DecoderOnlyConfig,
+    EncoderConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
     FullAttentionConfig,
     LearnedPositionsConfig,
     LinformerAttentionConfig,
     ModelConfig,
+    NoHeadConfig,
     NoPositionsConfig,
+    RecurrentConfig,
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
     TransformerConfig,
     WindowAttentionConfig,
 )
-from regard.models.components import ACTIVATIONS, POOLING_LAYERS, output_projection, prediction_head
 from regard.models.initialization import initialize
 from regard.models.network import Network
-from regard.models.recurrent_assembly import (
-    bidirectional_language_model,
-    recurrent_encoder_decoder,
-    recurrent_language_model,
-)
+from regard.models.recurrent import BidirectionalLanguageModel, RecurrentEncoderDecoder, RecurrentLanguageModel
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 from regard.nn.embedding import embedding_matrix
+from regard.nn.prediction_heads import (
+    BidirectionalLMHead,
+    MaskedLMHead,
+    TextClassificationHead,
+    TokenClassificationHead,
+)
+from regard.nn.recurrent import (
+    AdditiveScore,
+    AttendingLayer,
+    DotScore,
+    GeneralScore,
+    GRUCell,
+    LSTMCell,
+    RecurrentCell,
+    RecurrentLayer,
+    RNNCell,
+    Score,
+    SourceAttention,
+)
+from regard.nn.recurrent_stack import BidirectionalStack, LayerMixing, RecurrentStack
 from regard.nn.sparse import BigBirdPattern
 
 MakeKernel = Callable[[], rn.AttentionKernel]
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
+    "swish": nn.SiLU,
+}
+POOLING_LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "mean": lambda width: rn.MeanPooling(),
+    "first": lambda width: rn.FirstTokenPooling(),
+    "first-dense": rn.DensePooling,
+}
+RECURRENT_CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
+ATTENTION_SCORES: dict[str, Callable[[int], Score]] = {
+    "additive": AdditiveScore,
+    "dot": lambda width: DotScore(),
+    "general": GeneralScore,
+}
 
 
 def build(config: ModelConfig) -> Network:
@@ -82,25 +122,49 @@ def _assemble(config: ModelConfig) -> Network:
             decoder = _stack(
                 config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask
             )
-            return EncoderDecoderTransformer(encoder, decoder, output_projection(config, target))
+            return EncoderDecoderTransformer(encoder, decoder, _output_projection(config, target))
         case DecoderOnlyConfig():
             table = embedding_matrix(config.vocab_size, config.width)
             decoder = _stack(config, table, config.layers, causal=config.causal_mask)
-            return DecoderOnlyTransformer(decoder, output_projection(config, table))
+            return DecoderOnlyTransformer(decoder, _output_projection(config, table))
         case EncoderOnlyConfig():
             table = embedding_matrix(config.vocab_size, config.width)
             encoder = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(
-                encoder, POOLING_LAYERS[config.pooling](config.width), prediction_head(config, table)
+                encoder, POOLING_LAYERS[config.pooling](config.width), _prediction_head(config, table)
             )
         case RecurrentEncoderDecoderConfig():
-            return recurrent_encoder_decoder(config)
+            return _recurrent_encoder_decoder(config)
         case RecurrentLanguageModelConfig():
-            return recurrent_language_model(config)
+            return _recurrent_language_model(config)
         case BidirectionalLanguageModelConfig():
-            return bidirectional_language_model(config, POOLING_LAYERS[config.pooling](config.width))
+            return _bidirectional_language_model(config, POOLING_LAYERS[config.pooling](config.width))
         case _:
             raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
+
+
+def _prediction_head(config: EncoderConfig, table: nn.Parameter, width: int | None = None) -> nn.Module | None:
+    """Return the head of an encoder with the embedding matrix `table` (V, C) and token states of size `width`."""
+    width = width or table.size(1)
+    match config.head:
+        case NoHeadConfig():
+            return None
+        case TokenHeadConfig(activation=activation, norm_epsilon=epsilon):
+            norm = nn.LayerNorm(width, eps=epsilon)
+            output = rn.OutputProjection(table, bias=True)
+            return MaskedLMHead(nn.Linear(width, width), ACTIVATIONS[activation](), norm, output)
+        case ClassHeadConfig(labels=labels, dropout=dropout):
+            return TextClassificationHead(width, len(labels), dropout)
+        case TagHeadConfig(labels=labels, dropout=dropout):
+            return TokenClassificationHead(width, len(labels), dropout)
+
+
+def _output_projection(
+    config: EncoderDecoderConfig | DecoderOnlyConfig | RecurrentConfig, table: nn.Parameter
+) -> rn.OutputProjection:
+    """Return the projection to logits; its matrix is the embedding matrix `table` (V, C) if `tie_output` is set."""
+    weight = table if config.tie_output else embedding_matrix(*table.shape)
+    return rn.OutputProjection(weight, bias=config.output_bias)
 
 
 def _stack(
@@ -254,3 +318,71 @@ def _full_attention(model: TransformerConfig) -> rn.AttentionKernel:
 
 def _scale(model: TransformerConfig) -> float:
     return 1 / math.sqrt(model.key_width or model.head_width) if model.scale_scores else 1.0
+
+
+def _recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> RecurrentEncoderDecoder:
+    """Assemble the encoder-decoder network of these settings."""
+    source = embedding_matrix(config.vocab_size, config.width)
+    target = source
+    if not config.share_embeddings:
+        target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.width)
+    return RecurrentEncoderDecoder(
+        _recurrent_stack(config, source, bidirectional=config.bidirectional),
+        _recurrent_decoder(config, target),
+        _output_projection(config, target),
+    )
+
+
+def _recurrent_decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> RecurrentStack:
+    layers = config.decoder_layers or config.layers
+    if config.attention == "none":
+        return _recurrent_stack(config, table, layers)
+    before = config.attention_timing == "before"
+    attention = SourceAttention(
+        config.width, ATTENTION_SCORES[config.attention](config.width), others=2 if before else 1
+    )
+    return _recurrent_stack(config, table, layers, attention=attention, attends=before)
+
+
+def _recurrent_language_model(config: RecurrentLanguageModelConfig) -> RecurrentLanguageModel:
+    """Assemble the language model of these settings."""
+    table = embedding_matrix(config.vocab_size, config.width)
+    return RecurrentLanguageModel(_recurrent_stack(config, table), _output_projection(config, table))
+
+
+def _bidirectional_language_model(
+    config: BidirectionalLanguageModelConfig, pooling: nn.Module
+) -> BidirectionalLanguageModel:
+    """Assemble the bidirectional language model of these settings; each direction has half of the width."""
+    half = config.width // 2
+    table = embedding_matrix(config.vocab_size, half)
+    forwards, backwards = (
+        [RecurrentLayer(RECURRENT_CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
+    )
+    embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
+    if isinstance(config.head, TokenHeadConfig):
+        head: nn.Module | None = BidirectionalLMHead(_output_projection(config, table))
+    else:
+        head = _prediction_head(config, table, config.width)
+    return BidirectionalLanguageModel(
+        BidirectionalStack(embedding, forwards, backwards, config.dropout),
+        LayerMixing(1 + config.layers),
+        pooling,
+        head,
+    )
+
+
+def _recurrent_stack(
+    config: RecurrentConfig,
+    table: nn.Parameter,
+    layers: int | None = None,
+    *,
+    bidirectional: bool = False,
+    attention: SourceAttention | None = None,
+    attends: bool = False,
+) -> RecurrentStack:
+    cell, width, count = RECURRENT_CELLS[config.cell], config.width, layers or config.layers
+    lowest = [AttendingLayer(cell, width, width)] if attends else []
+    others = [RecurrentLayer(cell, width, width, bidirectional=bidirectional) for _ in range(count - len(lowest))]
+    embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
+    return RecurrentStack(embedding, [*lowest, *others], attention, config.dropout)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from regard.config import Config
 from regard.errors import ConfigError, ModelError
 from regard.models import LoadedNetwork, load, save
-from regard.models.folder import check_tensors
+from regard.models.folder import check_tensors, named_tensors, read_tensors
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from regard.models.weights import named_tensors, read_tensors
 from regard.training.checkpoint import restore_network
 from regard.training.run_folder import RunFolder
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import RunError, RunFolderError
 from regard.files import atomic_path, write_error_message
-from regard.models.weights import named_tensors
+from regard.models.folder import named_tensors
 from regard.training.optimizers import single_optimizers
 from regard.training.state import TrainingState
 

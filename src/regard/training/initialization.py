@@ -21,9 +21,9 @@ from regard.data.word_tokens import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
 from regard.errors import ConfigError, DataError, ModelError
 from regard.models.assembly import build_meta
+from regard.models.folder import named_tensors, read_tensors, shape_text
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config, resolve_model_folder
 from regard.models.network import Network
-from regard.models.weights import named_tensors, read_tensors, shape_text
 from regard.nn import TokenEmbedding
 
 TASK_SPECIFIC = ("head.", "pooling.")  # prefixes of tensors that a start model need not have

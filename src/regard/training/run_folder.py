@@ -27,10 +27,9 @@ from regard.config import Config
 from regard.errors import RunError, RunFolderError
 from regard.files import write_error_message, write_text
 from regard.models import save
-from regard.models.folder import model_card
+from regard.models.folder import model_card, named_tensors
 from regard.models.folder_files import CARD_FILE, WEIGHTS_FILE
 from regard.models.network import Network
-from regard.models.weights import named_tensors
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 
 APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")

@@ -13,8 +13,8 @@ from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.data.preparation import PreparedData
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
+from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
-from regard.models.weights import read_tensors
 from regard.training.averaging import swapped_weights
 from regard.training.callbacks import Callback, tensorboard_callbacks
 from regard.training.checkpoint import Checkpoint, checkpoints

@@ -11,7 +11,7 @@ import torch
 from regard.config import Config, PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
-from regard.models.weights import named_tensors, read_tensors
+from regard.models.folder import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
 from regard.training.callbacks import Callback
 from regard.training.checkpoint import (
