@@ -12,7 +12,7 @@ import pytest
 
 from regard.config import load_sources
 from regard.config.sources import validate_sources
-from regard.config.word2vec import Word2VecRunConfig
+from regard.config.training import Word2VecRunConfig
 from regard.data.word_vectors import read_word_vectors
 from regard.errors import ConfigError, DataError, RunError
 from regard.tasks.word2vec import TrainedVectors, train_word2vec

@@ -20,7 +20,7 @@ from regard.config import (
     ParameterGroupConfig,
     validate_sources,
 )
-from regard.config.optimizers import OPTIMIZERS
+from regard.config.training import OPTIMIZERS
 from regard.errors import ConfigError
 from regard.models import Network, build
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer

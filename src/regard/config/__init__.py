@@ -3,14 +3,6 @@
 The package does not import torch, so that loading and checking settings is fast.
 """
 
-from regard.config.attention import (
-    ATTENTION,
-    AttentionConfig,
-    BigBirdAttentionConfig,
-    FullAttentionConfig,
-    LinformerAttentionConfig,
-    WindowAttentionConfig,
-)
 from regard.config.base import BaseConfig, VariantConfig
 from regard.config.data import CorpusConfig, DataConfig, TokenizerConfig
 from regard.config.errors import ConfigSource, did_you_mean
@@ -23,20 +15,6 @@ from regard.config.network import (
     NoHeadConfig,
     TagHeadConfig,
     TokenHeadConfig,
-)
-from regard.config.optimizers import (
-    OPTIMIZERS,
-    SCHEDULES,
-    AdamConfig,
-    AdamWConfig,
-    ConstantScheduleConfig,
-    CosineScheduleConfig,
-    InverseSqrtScheduleConfig,
-    OptimizerConfig,
-    ParameterGroupConfig,
-    ParameterRole,
-    PlateauScheduleConfig,
-    ScheduleConfig,
 )
 from regard.config.positions import (
     POSITIONS,
@@ -68,19 +46,39 @@ from regard.config.sources import (
 )
 from regard.config.training import (
     BLEU_TOKENIZERS,
+    OPTIMIZERS,
+    SCHEDULES,
+    AdamConfig,
+    AdamWConfig,
+    ConstantScheduleConfig,
+    CosineScheduleConfig,
+    InverseSqrtScheduleConfig,
     MaskingConfig,
+    OptimizerConfig,
+    ParameterGroupConfig,
+    ParameterRole,
+    PlateauScheduleConfig,
+    ScheduleConfig,
     TestingConfig,
     TrainingConfig,
     ValidationConfig,
+    Word2VecConfig,
+    Word2VecDataConfig,
+    Word2VecRunConfig,
 )
 from regard.config.transformer import (
+    ATTENTION,
+    AttentionConfig,
     AutoregressiveConfig,
+    BigBirdAttentionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
+    FullAttentionConfig,
+    LinformerAttentionConfig,
     TransformerConfig,
+    WindowAttentionConfig,
 )
-from regard.config.word2vec import Word2VecConfig, Word2VecDataConfig, Word2VecRunConfig
 
 __all__ = [
     "ATTENTION",

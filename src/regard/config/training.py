@@ -1,20 +1,192 @@
-"""Settings of training, validation and testing. The defaults are those of "Attention Is All You Need" (§5)."""
+"""Settings of training: optimizers, learning-rate schedules, validation, testing, and word2vec.
 
-from typing import Annotated, Literal, get_args
+The defaults are those of "Attention Is All You Need" (§5), and of word2vec (Mikolov et al. 2013) for word vectors.
+"""
+
+import re
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Count, Fraction, NonNegativeFloat, PositiveFloat, Probability, Size
-from regard.config.optimizers import (
-    AdamConfig,
-    InverseSqrtScheduleConfig,
-    OptimizerConfig,
-    ParameterGroupConfig,
-    ScheduleConfig,
+from regard.config.base import (
+    BaseConfig,
+    Count,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    Probability,
+    Size,
+    VariantConfig,
 )
+from regard.config.data import CorpusConfig
+from regard.registry import Registry
 
+ParameterRole = Literal["embedding", "matrix", "norm-bias", "head"]
 BleuTokenizer = Literal["13a", "intl", "char", "zh", "none"]  # sacreBLEU's names
 BLEU_TOKENIZERS = get_args(BleuTokenizer)
+
+
+class OptimizerConfig(VariantConfig):
+    """An optimizer.
+
+    The builder is called as `build(config, parameter_groups)` and returns a `torch.optim.Optimizer`.
+    """
+
+    default_kind: ClassVar[str] = "adam"
+
+
+OPTIMIZERS: Registry[type[OptimizerConfig]] = Registry("optimizers")
+OptimizerConfig.registry = OPTIMIZERS
+
+
+@OPTIMIZERS.register("adam")
+class AdamConfig(OptimizerConfig):
+    """Adam with the settings of the paper (§5.3)."""
+
+    builder: ClassVar = "regard.training.optimizers:build_adam"
+    kind: Literal["adam"] = "adam"
+    """Name of the optimizer."""
+    beta1: Probability = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: Probability = 0.98
+    """Decay of the running mean of squared gradients."""
+    epsilon: PositiveFloat = 1e-9
+    """Added to the denominator for numerical stability."""
+
+
+@OPTIMIZERS.register("adamw")
+class AdamWConfig(OptimizerConfig):
+    """Adam with decoupled weight decay, applied to matrices only (Loshchilov & Hutter 2019)."""
+
+    builder: ClassVar = "regard.training.optimizers:build_adamw"
+    kind: Literal["adamw"] = "adamw"
+    """Name of the optimizer."""
+    beta1: Probability = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: Probability = 0.98
+    """Decay of the running mean of squared gradients."""
+    epsilon: PositiveFloat = 1e-8
+    """Added to the denominator for numerical stability."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Weight decay of matrices; biases and norms have none."""
+
+
+class ParameterGroupConfig(BaseConfig):
+    """Settings of the parameters that a name pattern or a role selects; with both, parameters must match both."""
+
+    match: str | None = None
+    """Regular expression that is searched in parameter names, such as `encoder\\.layers\\.[01]\\.`."""
+    role: ParameterRole | None = Field(default=None, validate_default=True)
+    """`embedding`, `matrix`, `norm-bias` (vectors) or `head` (head, pooling, layer mixing and output projection)."""
+    learning_rate_multiplier: NonNegativeFloat = 1.0
+    """Factor of the scheduled learning rate."""
+    weight_decay: NonNegativeFloat | None = None
+    """Weight decay of all parameters of the group; by default that of the optimizer, for matrices only."""
+    optimizer: OptimizerConfig | None = None
+    """Optimizer of the group; by default `training.optimizer`."""
+
+    @field_validator("match")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return pattern
+
+    @field_validator("role")
+    @classmethod
+    def _check_selection(cls, role: str | None, info: ValidationInfo) -> str | None:
+        if role is None and info.data.get("match", "") is None:
+            raise ValueError("or match is needed, to select parameters")
+        return role
+
+
+class ScheduleConfig(VariantConfig):
+    """A learning-rate schedule: linear warmup, then what the variant says.
+
+    The builder is called as `build(config, width, steps)` with the width of the network and the number of steps, and
+    returns a function from the step, counted from 1, to the learning rate.
+    """
+
+    default_kind: ClassVar[str] = "inverse-sqrt"
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate, reached at the end of warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+
+
+SCHEDULES: Registry[type[ScheduleConfig]] = Registry("schedules")
+ScheduleConfig.registry = SCHEDULES
+
+
+@SCHEDULES.register("inverse-sqrt")
+class InverseSqrtScheduleConfig(ScheduleConfig):
+    """Decay with the inverse square root of the step, as in the paper (§5.3)."""
+
+    builder: ClassVar = "regard.training.schedules:build_inverse_sqrt"
+    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+    """Name of the schedule."""
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate, reached at the end of warmup; the default is the paper's, (width · warmup_steps)^-½."""
+    warmup_steps: Count = 4000
+    """Steps of linear warmup."""
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _check_peak_is_defined(cls, steps: int, info: ValidationInfo) -> int:
+        if steps == 0 and info.data.get("learning_rate", 1.0) is None:
+            raise ValueError(
+                "needs training.schedule.learning_rate: the paper's peak learning rate depends on the warmup"
+            )
+        return steps
+
+
+@SCHEDULES.register("cosine")
+class CosineScheduleConfig(ScheduleConfig):
+    """Decay along a half cosine until the last step."""
+
+    builder: ClassVar = "regard.training.schedules:build_cosine"
+    kind: Literal["cosine"] = "cosine"
+    """Name of the schedule."""
+    learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate, reached at the end of warmup."""
+    warmup_steps: Count = 100
+    """Steps of linear warmup."""
+    min_learning_rate: NonNegativeFloat = 0.0
+    """Learning rate at the last step."""
+
+
+@SCHEDULES.register("constant")
+class ConstantScheduleConfig(ScheduleConfig):
+    """Constant learning rate."""
+
+    builder: ClassVar = "regard.training.schedules:build_constant"
+    kind: Literal["constant"] = "constant"
+    """Name of the schedule."""
+    learning_rate: PositiveFloat = 1e-3
+    """Learning rate after warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+
+
+@SCHEDULES.register("plateau")
+class PlateauScheduleConfig(ScheduleConfig):
+    """Constant learning rate that is reduced each time validation stops improving."""
+
+    builder: ClassVar = "regard.training.schedules:build_constant"
+    kind: Literal["plateau"] = "plateau"
+    """Name of the schedule."""
+    learning_rate: PositiveFloat = 1e-3
+    """Learning rate after warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Factor of each reduction."""
+    patience: Count = 2
+    """Validations without improvement before a reduction."""
+    min_learning_rate: NonNegativeFloat = 1e-6
+    """Lower bound of the learning rate."""
 
 
 class MaskingConfig(BaseConfig):
@@ -134,3 +306,48 @@ class TestingConfig(BaseConfig):
     """Exponent α of the length penalty (§6.1); larger values favor longer translations."""
     references: Literal["separate", "grouped"] = "separate"
     """`grouped`: pairs with the same source become one sentence with several references."""
+
+
+class Word2VecConfig(BaseConfig):
+    """How word vectors are trained."""
+
+    method: Literal["skip-gram", "cbow"] = "skip-gram"
+    """`skip-gram`: a word predicts each context word; `cbow`: the mean of the context words predicts the word."""
+    width: Size = 100
+    """Vector size."""
+    window: Size = 5
+    """Maximum distance of a context word, in words on each side."""
+    negative_samples: Annotated[int, Field(gt=0, le=1000)] = 5
+    """Random words per context word that serve as negative examples."""
+    min_count: Size = 5
+    """Words with fewer occurrences have no vector."""
+    subsample: Annotated[float, Field(ge=0, lt=1)] = 1e-3
+    """Words with a higher relative frequency are randomly downsampled; 0 turns it off."""
+    epochs: Annotated[int, Field(gt=0, le=100_000)] = 5
+    """Passes over the text."""
+    lowercase: bool = False
+    """Whether text is lowercased."""
+    nfkc: bool = False
+    """Whether text is normalized with Unicode NFKC."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    """Seed of all random numbers."""
+    threads: Annotated[int, Field(gt=0, le=1024)] = 1
+    """Number of CPU threads; with more than one, results are not reproducible."""
+
+
+class Word2VecDataConfig(BaseConfig):
+    """Which text word vectors are trained on."""
+
+    train: CorpusConfig = CorpusConfig()
+    """Training text: plain files or JSON Lines."""
+    skip_invalid: bool = False
+    """Whether invalid lines are skipped and counted; otherwise the first one is an error."""
+
+
+class Word2VecRunConfig(BaseConfig):
+    """All settings of `regard train word2vec`."""
+
+    word2vec: Word2VecConfig = Word2VecConfig()
+    """How word vectors are trained."""
+    data: Word2VecDataConfig = Word2VecDataConfig()
+    """Which text word vectors are trained on."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.config import ConfigSource, TokenizerConfig, to_toml, validate_sources
-from regard.config.word2vec import Word2VecRunConfig
+from regard.config.training import Word2VecRunConfig
 from regard.data.lines import STANDARD_INPUT, InvalidLines
 from regard.data.preparation import ReportProgress
 from regard.data.readers import read_documents
