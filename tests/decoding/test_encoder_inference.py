@@ -22,8 +22,14 @@ from regard.config import (
     TokenizerConfig,
 )
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.labeling import label_probabilities, tag_probabilities
-from regard.decoding.text_encoder import POOLINGS, TextEncoder, TextOrPair, embed
+from regard.decoding.text_encoder import (
+    POOLINGS,
+    TextEncoder,
+    TextOrPair,
+    embed,
+    label_probabilities,
+    tag_probabilities,
+)
 from regard.errors import ConfigError
 from regard.models import save
 

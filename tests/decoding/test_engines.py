@@ -16,7 +16,7 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, saved, sources
 from regard.config import EncoderDecoderConfig
-from regard.decoding.engines.ctranslate2_models import converted_folder, fingerprint
+from regard.decoding.engines.ctranslate2 import converted_folder, fingerprint
 from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative

@@ -27,8 +27,8 @@ from regard.errors import ModelError
 from regard.interop import SkippedTensor, import_huggingface
 from regard.interop.bert import bert_mappings
 from regard.interop.gpt2 import gpt2_mappings
+from regard.interop.hf_spec import TensorMapping, to_huggingface, to_regard
 from regard.interop.marian import marian_mappings
-from regard.interop.tensor_mapping import TensorMapping, to_huggingface, to_regard
 from regard.models import build, load
 
 SMALL: dict[str, Any] = {

@@ -17,7 +17,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 
 from regard.config import BigBirdAttentionConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.interop.bert import bert_mappings
-from regard.interop.tensor_mapping import to_regard
+from regard.interop.hf_spec import to_regard
 from regard.models import build
 from regard.nn import BigBirdAttention, Positions, SelfAttention, make_layout
 from regard.nn.sparse import BigBirdPattern, block_plan

@@ -57,7 +57,7 @@ class EncoderMethods(ModelBase):
 
     def classify_detailed(self, texts: "Sequence[TextOrPair]") -> list[Classification]:
         """Return the label of each text with the probabilities of all labels."""
-        from regard.decoding.labeling import classify
+        from regard.decoding.text_encoder import classify
 
         return classify(self.text_encoder, texts, str(self.folder))
 
@@ -108,7 +108,7 @@ class EncoderMethods(ModelBase):
         self, sentences: Sequence[str | Sequence[str]], *, split_punctuation: bool = False
     ) -> list[list[TaggedWord]]:
         """Return the words of each sentence with their tags and probabilities; the arguments are those of `tag`."""
-        from regard.decoding.labeling import split_words, tag
+        from regard.decoding.text_encoder import split_words, tag
 
         words = [
             [word.text for word in split_words(sentence, split_punctuation=split_punctuation)]

@@ -29,7 +29,7 @@ from regard.errors import ConfigError
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.evaluation.label_metrics import ConfusionMatrix
+    from regard.evaluation.metrics import ConfusionMatrix
     from regard.training.task import EvaluationOptions, EvaluationScores, NetworkTask
 
 EXAMPLES = examples(
@@ -155,7 +155,7 @@ def _output_file(path: Path | None) -> Iterator[Callable[[str], None] | None]:
 
 def _print_scores(result: "EvaluationScores") -> None:
     """Print tables of the scores: all, and the confusion matrix or the scores by sentence length."""
-    from regard.evaluation.label_metrics import LabelScores
+    from regard.evaluation.metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation
     from regard.training.formatting import score_name, score_text
 

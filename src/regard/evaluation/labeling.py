@@ -10,10 +10,9 @@ from regard.config import ClassHeadConfig, TagHeadConfig
 from regard.data.lines import InvalidLines
 from regard.data.readers.base import LabeledExample, TaggedExample
 from regard.data.store import chunked
-from regard.decoding.labeling import label_probabilities, labels_of_head, tag_probabilities
-from regard.decoding.text_encoder import TextEncoder
+from regard.decoding.text_encoder import TextEncoder, label_probabilities, labels_of_head, tag_probabilities
 from regard.errors import DataError
-from regard.evaluation.label_metrics import LabelScores, class_scores, confusion_matrix, tag_scores
+from regard.evaluation.metrics import LabelScores, class_scores, confusion_matrix, tag_scores
 from regard.evaluation.scoring import ProgressCallback
 
 LABELING_BATCH = 1024  # examples per forward pass

@@ -10,18 +10,22 @@ from pathlib import Path
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
 from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
 from regard.interop.hf_spec import (
+    TRANSPOSED,
     HFSpec,
     ImportPlan,
+    TensorMapping,
     common_reasons,
     first_reason,
     hf_activation,
+    map_module,
     read_activation,
     same_tensor,
     suppressed_token_ids,
+    to_huggingface,
     token_or_default,
+    with_prefixes,
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer
-from regard.interop.tensor_mapping import TRANSPOSED, TensorMapping, map_module, to_huggingface, with_prefixes
 from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table
 
 GPT2_EMBEDDING, GPT2_OUTPUT = "transformer.wte.weight", "lm_head.weight"

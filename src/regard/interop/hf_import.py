@@ -18,9 +18,8 @@ from regard.errors import ModelError
 from regard.interop.bert import import_bert
 from regard.interop.gpt2 import import_gpt2
 from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
-from regard.interop.hf_spec import ImportPlan
+from regard.interop.hf_spec import ImportPlan, to_huggingface, to_regard
 from regard.interop.marian import import_marian
-from regard.interop.tensor_mapping import to_huggingface, to_regard
 from regard.models import Network, save
 from regard.models.assembly import build_meta
 from regard.models.folder import assign_tensors, shape_text

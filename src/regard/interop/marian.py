@@ -14,19 +14,23 @@ from regard.errors import ModelError
 from regard.interop.ctranslate2_support import MAX_POSITIONS
 from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
 from regard.interop.hf_spec import (
+    SINGLE_ROW,
     HFSpec,
     ImportPlan,
+    TensorMapping,
     common_reasons,
     first_reason,
     hf_activation,
+    map_module,
     read_activation,
     same_tensor,
     suppressed_token_ids,
+    to_huggingface,
     token_or_default,
+    with_prefixes,
 )
 from regard.interop.hf_tokenizers import special_token_names
 from regard.interop.marian_tokenizer import marian_tokenizers
-from regard.interop.tensor_mapping import SINGLE_ROW, TensorMapping, map_module, to_huggingface, with_prefixes
 from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, permute_width
 from regard.nn import sinusoidal_table
 

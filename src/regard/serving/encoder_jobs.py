@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 from regard.api import Model
 from regard.config import TagHeadConfig
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
-from regard.decoding.labeling import classify, labels_of_head, tag_probabilities
 from regard.decoding.results import Classification, FilledText
-from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_inputs
+from regard.decoding.text_encoder import (
+    Pooling,
+    TextEncoder,
+    TextOrPair,
+    classify,
+    embed_inputs,
+    labels_of_head,
+    tag_probabilities,
+)
 from regard.serving.batching import CHARACTERS_PER_TOKEN
 
 MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square

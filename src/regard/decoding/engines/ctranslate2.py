@@ -3,31 +3,135 @@
 Hypotheses are ranked by the score of `SearchOptions`: CTranslate2's own normalization by length^α is undone.
 CTranslate2 cannot compare open hypotheses with finished ones, so that a search without a patience ends when
 DEFAULT_PATIENCE · beam hypotheses are finished.
+
+A model is converted on first use, and the conversion is cached under a hash of the model folder.
 """
 
+import hashlib
+import logging
+import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from regard.config import Config
-from regard.decoding.engines.ctranslate2_models import LoadedCTranslate2, available_cores, load_ctranslate2
 from regard.decoding.engines.engine import SearchRequest, max_target_lengths
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
+from regard.errors import ModelError, UnwritableModelError
 from regard.interop.ctranslate2_support import Precision
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
 DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32
 MAX_BATCH_HYPOTHESES = 64
 MIN_TOP_P = 1e-6  # less rounds to zero in CTranslate2's floats, which it rejects
 POLL_SECONDS = 0.5  # time without a token after which errors of the workers are checked
+CONVERSION_FOLDER = "ctranslate2"  # in the model folder
+CONVERTED_WEIGHTS = "model.bin"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedCTranslate2:
+    """A loaded model, and the tokens of its vocabularies by id."""
+
+    runner: Any
+    source_tokens: list[str]
+    target_tokens: list[str]
+
+
+def load_ctranslate2(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> LoadedCTranslate2:
+    """Load a model with one single-threaded worker per core; a damaged conversion is made again."""
+    converted = converted_folder(folder, precision)
+    try:
+        return _load(kind, converted, precision)
+    except (RuntimeError, ValueError, ModelError):
+        shutil.rmtree(converted, ignore_errors=True)
+    return _load(kind, converted_folder(folder, precision), precision)
+
+
+def _load(kind: str, folder: Path, precision: Precision) -> LoadedCTranslate2:
+    import ctranslate2
+
+    runner = getattr(ctranslate2, kind)(
+        str(folder), inter_threads=available_cores(), intra_threads=1, compute_type=precision
+    )
+    if kind == "Generator" or (folder / "shared_vocabulary.json").exists():
+        tokens = _read_tokens(folder / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))
+        return LoadedCTranslate2(runner, tokens, tokens)
+    return LoadedCTranslate2(
+        runner, *(_read_tokens(folder / f"{side}_vocabulary.json") for side in ("source", "target"))
+    )
+
+
+def _read_tokens(path: Path) -> list[str]:
+    tokens = parse_json(path)
+    if not isinstance(tokens, list):
+        raise ModelError(f"{path}: should contain a list of tokens; remove the folder, so that it is made again.")
+    return tokens
+
+
+def converted_folder(folder: Path, precision: Precision) -> Path:
+    """Return the folder with the converted model; convert it, and remove older conversions, if it does not exist.
+
+    If the model folder cannot be written or its disk is full, the conversion is stored in the user's cache.
+    """
+    name = f"{precision}-{fingerprint(folder)}"
+    for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
+        if (parent / name / CONVERTED_WEIGHTS).is_file():
+            return parent / name
+    if os.access(folder, os.W_OK):
+        try:
+            _convert(folder, folder / CONVERSION_FOLDER / name, precision)
+        except UnwritableModelError as error:
+            log.info("%s Trying the cache.", error)
+        else:
+            for old in (folder / CONVERSION_FOLDER).glob(f"{precision}-*"):
+                if old.name != name:
+                    shutil.rmtree(old, ignore_errors=True)
+            return folder / CONVERSION_FOLDER / name
+    _convert(folder, _cache_folder() / name, precision)
+    return _cache_folder() / name
+
+
+def _convert(folder: Path, out: Path, precision: Precision) -> None:
+    from regard.interop.ctranslate2 import export_ctranslate2  # imports torch, which is needed only here
+
+    shutil.rmtree(out, ignore_errors=True)  # left over from a damaged conversion
+    try:
+        export_ctranslate2(folder, out, precision)
+    except ModelError:
+        if not (out / CONVERTED_WEIGHTS).is_file():  # else another process has converted it in the meantime
+            raise
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "regard" / CONVERSION_FOLDER
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a hash of all files in a model folder that determine the converted model."""
+    digest = hashlib.sha256()
+    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class CTranslate2Engine:

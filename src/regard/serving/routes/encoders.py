@@ -8,10 +8,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from regard.decoding.labeling import Word, split_words
 from regard.decoding.results import Classification, FilledText
-from regard.decoding.text_encoder import TextOrPair
-from regard.evaluation.label_metrics import spans
+from regard.decoding.text_encoder import TextOrPair, Word, split_words
+from regard.evaluation.metrics import spans
 from regard.serving.encoder_jobs import MAX_READ_TOKENS, ClassifyJob, FillJob, TagJob, TagPrediction
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
