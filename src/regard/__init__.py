@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from regard.interpret.trace import Trace
     from regard.models import Network, build, save
     from regard.nn import open_taps
-    from regard.training.callbacks import Callback
-    from regard.training.run import Run
+    from regard.training.run import Callback, Run
     from regard.training.runner import train
 
 __all__ = [
@@ -113,7 +112,7 @@ __getattr__, __dir__ = lazily(
     {
         **dict.fromkeys(_RESULTS, "regard.decoding.results"),
         **dict.fromkeys(_ERRORS, "regard.errors"),
-        "Callback": "regard.training.callbacks",
+        "Callback": "regard.training.run",
         "Config": "regard.config",
         "Model": "regard.api",
         "Network": "regard.models",

@@ -17,9 +17,8 @@ from regard.decoding.engines.engine import EngineName
 from regard.errors import ConfigError
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
-from regard.training.display import ProgressDisplay
-from regard.training.formatting import score_name, score_text
-from regard.training.report.charts import Point
+from regard.training.display import ProgressDisplay, score_name, score_text
+from regard.training.report.curves import Point
 from regard.training.report.run_log import as_record, finite_number, read_run_log
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training

@@ -26,7 +26,7 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.models import Network, build
-from regard.training.objectives import NextToken, TokenBatch
+from regard.training.losses import NextToken, TokenBatch
 
 TOKENS = SpecialTokensConfig()
 COPY, REVERSE, TRANSLATE = 4, 5, 6

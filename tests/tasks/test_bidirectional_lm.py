@@ -14,7 +14,7 @@ from regard.cli.input import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.errors import ConfigError
 from regard.models.recurrent import BidirectionalLanguageModel as Network
-from regard.training.objectives import BidirectionalBatch, BothDirections
+from regard.training.losses import BidirectionalBatch, BothDirections
 from regard.training.runner import run_training
 from small_runs import lines, request, run
 

@@ -25,7 +25,7 @@ from regard.config import (
 )
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
-from regard.training.objectives import MaskedBatch, MaskedToken
+from regard.training.losses import MaskedBatch, MaskedToken
 from small_runs import command, lines, numbers, run
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

@@ -68,7 +68,7 @@ class BoundToy:
         self.train_ids, self.valid_ids = (split.store.columns[0].ids for split in (prepared.train, prepared.valid))
 
     def objective(self):
-        from regard.training.objectives import NextToken
+        from regard.training.losses import NextToken
 
         return NextToken(self.network, self.config.training.label_smoothing)
 
@@ -83,7 +83,7 @@ class BoundToy:
         """Rows of the start token and a piece of text, twice."""
         import torch
 
-        from regard.training.objectives import TokenBatch
+        from regard.training.losses import TokenBatch
 
         starts = random.integers(len(ids) - PIECE, size=ROWS)
         pieces = [[self.config.tokens.start, *ids[start : start + PIECE].tolist()] * 2 for start in starts]

@@ -13,10 +13,10 @@ from regard.training.display import (
     ProgressDisplay,
     ResilientDisplay,
     Sample,
-    TerminalDisplay,
     display_for,
+    progress_texts,
 )
-from regard.training.display.base import progress_texts
+from regard.training.terminal import TerminalDisplay
 
 
 class Clock:

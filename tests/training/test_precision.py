@@ -16,11 +16,10 @@ from regard.training import environment
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
 from regard.training.environment import MatmulPeak, matmul_peak
-from regard.training.losses import projected_cross_entropy, smoothed_cross_entropy
-from regard.training.objectives import NextToken, TokenBatch
+from regard.training.losses import NextToken, TokenBatch, projected_cross_entropy, smoothed_cross_entropy
+from regard.training.optimizers import update
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
-from regard.training.update import update
 from small_runs import numbers, request, run, write_pairs
 
 CPU = torch.device("cpu")

@@ -26,8 +26,7 @@ from regard.nn.cpu import losses as cpu_losses
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
 from regard.nn.taps import open_taps
-from regard.training.losses import projected_rdrop, rdrop_cross_entropy, smoothed_cross_entropy, symmetric_kl
-from regard.training.objectives import (
+from regard.training.losses import (
     Batch,
     BidirectionalBatch,
     BothDirections,
@@ -39,6 +38,10 @@ from regard.training.objectives import (
     PredictLabels,
     RDrop,
     TokenBatch,
+    projected_rdrop,
+    rdrop_cross_entropy,
+    smoothed_cross_entropy,
+    symmetric_kl,
 )
 from small_runs import numbers, run, write_pairs
 

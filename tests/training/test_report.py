@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ModelError
-from regard.training.report import write_report
-from regard.training.report.charts import linear, logarithmic, thin
+from regard.training.report import page, write_report
+from regard.training.report.curves import linear, logarithmic, thin
 from regard.training.report.outputs import mark_differences
-from regard.training.report.page import page
 from regard.training.report.run_log import read_run_log
 
 VOID = {"meta"}

@@ -21,8 +21,8 @@ from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.tasks.translation import BoundTranslation
 from regard.training.display import ProgressDisplay
-from regard.training.interrupts import stop_on_signal
 from regard.training.runner import run_training
+from regard.training.shutdown import stop_on_signal
 from regard.training.task import Check, ValidationResult
 from regard.training.trainer import Trainer
 from small_runs import command, lines, numbers, request, run, start, write_pairs

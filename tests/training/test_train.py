@@ -219,7 +219,7 @@ def test_only_the_first_process_prints_errors(data: Path, tmp_path: Path) -> Non
 SECOND_FAILS = """
 import sys
 from regard.errors import DataError, RegardError
-from regard.training.rank_zero import rank_zero_errors
+from regard.training.shutdown import rank_zero_errors
 from regard.training.distributed import joined_process_group
 try:
     with joined_process_group() as process_group, rank_zero_errors():

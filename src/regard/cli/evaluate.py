@@ -157,7 +157,7 @@ def _print_scores(result: "EvaluationScores") -> None:
     """Print tables of the scores: all, and the confusion matrix or the scores by sentence length."""
     from regard.evaluation.metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation
-    from regard.training.formatting import score_name, score_text
+    from regard.training.display import score_name, score_text
 
     record = result.as_dict()
     counts = {key: record[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in record}

@@ -105,9 +105,9 @@ def run(
     Settings that you do not pass are chosen for the size of the data; each choice is printed with its reason.
     """
     from regard.training.display import display_for
-    from regard.training.rank_zero import is_rank_zero, rank_zero_errors
     from regard.training.runner import run_training
     from regard.training.setup import TrainRequest
+    from regard.training.shutdown import is_rank_zero, rank_zero_errors
     from regard.training.task import get_task
 
     with rank_zero_errors():

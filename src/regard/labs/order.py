@@ -26,7 +26,7 @@ from regard.labs.trials.fitting import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style
-from regard.training.objectives import LabelBatch, PredictLabels
+from regard.training.losses import LabelBatch, PredictLabels
 
 METHOD = """
 The four words of "man eats small dinosaur" are put into all 24 orders, and each order is encoded by an untrained

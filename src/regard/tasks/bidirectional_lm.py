@@ -33,7 +33,7 @@ from regard.training.task import Ability, Check, Evaluation, EvaluationOptions, 
 if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.models.recurrent import BidirectionalLanguageModel
-    from regard.training.objectives import BidirectionalBatch, Objective, TokenBatch
+    from regard.training.losses import BidirectionalBatch, Objective, TokenBatch
 
 SIZES = [
     NetworkSize(3_000_000, "small", 256, 2, None, None, 0.3),
@@ -104,7 +104,7 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
     def objective(self) -> "Objective[Any]":
         """Predict each token from those before it, and from those after it."""
-        from regard.training.objectives import BothDirections
+        from regard.training.losses import BothDirections
 
         return BothDirections(self._bidirectional, self.config.training.label_smoothing)
 
@@ -122,7 +122,7 @@ class BoundBidirectionalLM(BoundLanguageModeling):
         """The loss of both directions, and the perplexity of each."""
         import torch
 
-        from regard.training.objectives import BothDirections
+        from regard.training.losses import BothDirections
 
         objective, forward, backward, tokens = BothDirections(self._bidirectional, 0.0), 0.0, 0.0, 0
         with torch.no_grad():
@@ -141,6 +141,6 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
 
 def _bidirectional(batch: "TokenBatch") -> "BidirectionalBatch":
-    from regard.training.objectives import BidirectionalBatch
+    from regard.training.losses import BidirectionalBatch
 
     return BidirectionalBatch(**{field.name: getattr(batch, field.name) for field in fields(batch)})

@@ -31,7 +31,7 @@ from regard.training.task import Check, NetworkTask, ValidationResult
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.objectives import LabelBatch, PredictLabels
+    from regard.training.losses import LabelBatch, PredictLabels
 
 SIZES = [
     NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
@@ -114,7 +114,7 @@ class BoundLabeling(ABC):
 
     def objective(self) -> "PredictLabels":
         """Predict labels."""
-        from regard.training.objectives import PredictLabels
+        from regard.training.losses import PredictLabels
 
         return PredictLabels(self._encoder, self.config.training.label_smoothing, per_word=self.per_word)
 
@@ -130,7 +130,7 @@ class BoundLabeling(ABC):
 
     def flops(self, batch: "LabelBatch") -> float:
         """Forward and backward pass, without padding; with a frozen encoder the forward pass, a third of it."""
-        from regard.training.objectives import IGNORED_LABEL
+        from regard.training.losses import IGNORED_LABEL
 
         both = self._flops.training_flops((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
         return both / 3 if self.config.training.freeze_encoder else both
@@ -163,7 +163,7 @@ class BoundLabeling(ABC):
         """The predictions for all examples of a store."""
         import torch
 
-        from regard.training.objectives import IGNORED_LABEL, PredictLabels
+        from regard.training.losses import IGNORED_LABEL, PredictLabels
 
         objective, total, count = PredictLabels(self._encoder, 0.0, per_word=self.per_word), 0.0, 0
         device = device_of(self.network)
@@ -188,7 +188,7 @@ class BoundLabeling(ABC):
         """The tensors of a batch; segment ids only for networks that have segment embeddings."""
         import torch
 
-        from regard.training.objectives import LabelBatch
+        from regard.training.losses import LabelBatch
 
         features = {"segment_ids": torch.from_numpy(inputs.segment_ids)} if self._segments > 1 else None
         ids, mask = torch.from_numpy(inputs.ids), torch.from_numpy(inputs.mask)

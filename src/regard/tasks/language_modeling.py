@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.models.network import Network
-    from regard.training.objectives import Objective, TokenBatch
+    from regard.training.losses import Objective, TokenBatch
 
 SAMPLE_PROMPT_TOKENS, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 12, 60, 0.8  # continuations shown at each validation
 SIZES = [
@@ -182,7 +182,7 @@ class BoundLanguageModeling:
 
     def objective(self) -> "Objective[Any]":
         """Predict each token from those before it."""
-        from regard.training.objectives import NextToken
+        from regard.training.losses import NextToken
 
         return NextToken(self.network, self.config.training.label_smoothing)
 
@@ -222,7 +222,7 @@ class BoundLanguageModeling:
     def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         import torch
 
-        from regard.training.objectives import NextToken
+        from regard.training.losses import NextToken
 
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         with torch.no_grad():
@@ -273,7 +273,7 @@ class BoundLanguageModeling:
 def _tensors(batch: LanguageBatch) -> "TokenBatch":
     import torch
 
-    from regard.training.objectives import TokenBatch
+    from regard.training.losses import TokenBatch
 
     return TokenBatch(
         target=torch.from_numpy(batch.ids),

@@ -52,7 +52,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.objectives import MaskedBatch, MaskedToken
+    from regard.training.losses import MaskedBatch, MaskedToken
 
 SAMPLE_TOKENS = 24
 SIZES = [
@@ -181,7 +181,7 @@ class BoundMaskedLM:
 
     def objective(self) -> "MaskedToken":
         """Predict masked tokens."""
-        from regard.training.objectives import MaskedToken
+        from regard.training.losses import MaskedToken
 
         return MaskedToken(self._encoder, self.config.training.label_smoothing)
 
@@ -217,8 +217,7 @@ class BoundMaskedLM:
     def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         import torch
 
-        from regard.training.losses import smoothed_cross_entropy
-        from regard.training.objectives import MaskedToken
+        from regard.training.losses import MaskedToken, smoothed_cross_entropy
 
         objective, total, correct, targets = MaskedToken(self._encoder, 0.0), 0.0, 0, 0
         device = device_of(self.network)
@@ -282,7 +281,7 @@ def _piece(column: TokenColumn, start: int, length: int) -> NDArray[np.int64]:
 def _tensors(batch: PassageBatch, masked: MaskedTokens) -> "MaskedBatch":
     import torch
 
-    from regard.training.objectives import MaskedBatch
+    from regard.training.losses import MaskedBatch
 
     return MaskedBatch(
         ids=torch.from_numpy(masked.input_ids),

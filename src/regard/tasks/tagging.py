@@ -32,7 +32,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.objectives import LabelBatch
+    from regard.training.losses import LabelBatch
 
 
 class TaggingTask(LabelingTask):

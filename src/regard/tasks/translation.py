@@ -62,7 +62,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.objectives import NextToken, TokenBatch
+    from regard.training.losses import NextToken, TokenBatch
 
 AS_TRAINED = TranslationOptions(GREEDY, split_sentences=False)  # a training pair may hold several sentences
 NUM_SPECIAL_TOKENS = 1  # each side has one token besides its text: its end, or its start
@@ -215,7 +215,7 @@ class BoundTranslation:
 
     def objective(self) -> "NextToken":
         """Predict each token of the translation."""
-        from regard.training.objectives import NextToken
+        from regard.training.losses import NextToken
 
         return NextToken(self.network, self.config.training.label_smoothing)
 
@@ -273,7 +273,7 @@ class BoundTranslation:
         """Cross entropy per token, without label smoothing."""
         import torch
 
-        from regard.training.objectives import NextToken
+        from regard.training.losses import NextToken
 
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         device = device_of(self.network)
@@ -338,7 +338,7 @@ def _lengths(store: TokenStore) -> NDArray[np.int64]:
 def _tensors(batch: PairBatch) -> "TokenBatch":
     import torch
 
-    from regard.training.objectives import TokenBatch
+    from regard.training.losses import TokenBatch
 
     return TokenBatch(
         target=torch.from_numpy(batch.target),

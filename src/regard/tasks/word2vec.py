@@ -24,7 +24,7 @@ from regard.training.run import Run
 from regard.training.task import Task
 
 if TYPE_CHECKING:
-    from regard.training.callbacks import Callback
+    from regard.training.run import Callback
     from regard.training.setup import TrainRequest
 
 VECTORS_FILE = "vectors.txt"

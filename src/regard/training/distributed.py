@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import RegardError, RunError
-from regard.training.rank_zero import OTHER_PROCESS_FAILED
+from regard.training.shutdown import OTHER_PROCESS_FAILED
 
 
 @dataclass(frozen=True)

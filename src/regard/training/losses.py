@@ -1,7 +1,8 @@
-"""Losses: cross entropy with label smoothing (§5.4), and R-Drop (Liang et al. 2021).
+"""Losses and objectives: from a batch to the number that training minimizes.
 
-R-Drop runs each batch twice with different dropout and penalizes different predictions. With the predictions P and Q
-of the two passes, the loss of a target is
+The losses are cross entropy with label smoothing (§5.4) and R-Drop (Liang et al. 2021). R-Drop runs each batch twice
+with different dropout and penalizes different predictions. With the predictions P and Q of the two passes, the loss of
+a target is
 
     ½ (loss(P) + loss(Q) + α · D),   D = ½ (KL(P‖Q) + KL(Q‖P)) = ½ Σ over v of (P[v] − Q[v]) (log P[v] − log Q[v]),
 
@@ -9,17 +10,30 @@ half of the paper's, so that it is comparable with the loss of one pass.
 
 Each loss has its formula here. On CPUs `regard.nn.cpu.losses` computes the same numbers in less time and memory.
 
-N targets · C model width · V vocabulary
+An objective runs a network on a batch and returns its loss. It is an `nn.Module` so that DistributedDataParallel can
+wrap it. Logits are computed only at positions that have a target, because the projection to the vocabulary is the
+largest matrix product of a step.
+
+B examples · S source length · T target length · N targets · C model width · V vocabulary
 """
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Self, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from regard.models.network import DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Network
+from regard.models.recurrent import BidirectionalLanguageModel
 from regard.nn import cpu
 from regard.nn.cpu.losses import chunked_cross_entropy, chunked_rdrop, one_pass_cross_entropy
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import at_least_float32
+
+IGNORED_LABEL = -1  # marks positions without a label
+NetworkT = TypeVar("NetworkT", bound=Network)
 
 
 @dataclass(frozen=True)
@@ -76,3 +90,250 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
     """D of the predictions of two logits (N, V), summed over the targets."""
     log_p, log_q = first.log_softmax(-1), second.log_softmax(-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples, one per row. Fields are tensors, mappings from names to tensors, or None."""
+
+    @property
+    def examples(self) -> int:
+        """Number of rows."""
+        raise NotImplementedError
+
+    @property
+    def targets(self) -> int:
+        """Number of predictions that the loss is summed over."""
+        raise NotImplementedError
+
+    def shard(self, rank: int, world_size: int) -> Self:
+        """The examples of one process: rows `rank`, `rank + world_size`, …"""
+        return self if world_size == 1 else self._map(lambda tensor: tensor[rank::world_size])
+
+    def repeated(self) -> Self:
+        """All rows followed by all rows again, as R-Drop needs them."""
+        return self._map(lambda tensor: torch.cat([tensor, tensor]))
+
+    def to(self, device: torch.device) -> Self:
+        """The batch on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        def mapped(value: Tensor | Mapping[str, Tensor] | None) -> Any:
+            if isinstance(value, Mapping):
+                return {name: function(tensor) for name, tensor in value.items()}
+            return None if value is None else function(value)
+
+        return type(self)(**{field.name: mapped(getattr(self, field.name)) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class TokenBatch(Batch):
+    """Texts whose next tokens are predicted. A mask that is None means that there is no padding."""
+
+    target: Tensor  # (B, T) decoder input
+    labels: Tensor  # (B, T) the token that follows each input token
+    target_mask: Tensor | None = None
+    source: Tensor | None = None  # (B, S), for networks with an encoder
+    source_mask: Tensor | None = None
+    features: Mapping[str, Tensor] | None = None  # (B, T) features of the target tokens
+    source_features: Mapping[str, Tensor] | None = None  # (B, S) features of the source tokens
+
+    @property
+    def examples(self) -> int:
+        """Number of texts, or of pairs."""
+        return len(self.target)
+
+    @property
+    def targets(self) -> int:
+        """Number of tokens to predict."""
+        return int(self.labels.numel() if self.target_mask is None else self.target_mask.sum())
+
+
+@dataclass(frozen=True)
+class BidirectionalBatch(TokenBatch):
+    """Texts of which every token is predicted twice: from its left and from its right context."""
+
+    @property
+    def targets(self) -> int:
+        """Number of predictions of both directions."""
+        return 2 * super().targets
+
+
+@dataclass(frozen=True)
+class MaskedBatch(Batch):
+    """Passages some of whose tokens are masked."""
+
+    ids: Tensor  # (B, T) encoder input
+    original: Tensor  # (B, T) the tokens before masking
+    selected: Tensor  # (B, T) True at tokens to predict
+    mask: Tensor  # (B, T) False at padding
+
+    @property
+    def examples(self) -> int:
+        """Number of passages."""
+        return len(self.ids)
+
+    @property
+    def targets(self) -> int:
+        """Number of tokens to predict."""
+        return int(self.selected.sum())
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Texts with one label each, or one for each word."""
+
+    ids: Tensor  # (B, S)
+    mask: Tensor  # (B, S) False at padding
+    labels: Tensor  # (B, 1) per text, or (B, S) per token; IGNORED_LABEL where there is none
+    features: Mapping[str, Tensor] | None = None  # (B, S)
+
+    @property
+    def examples(self) -> int:
+        """Number of texts."""
+        return len(self.ids)
+
+    @property
+    def targets(self) -> int:
+        """Number of labels to predict."""
+        return int((self.labels != IGNORED_LABEL).sum())
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of tokens of each text (B,)."""
+        return self.mask.sum(1)
+
+
+class Objective(nn.Module, Generic[NetworkT]):
+    """Predict targets from the hidden states that a network computes for a batch."""
+
+    network: NetworkT
+    label_smoothing: float
+
+    @abstractmethod
+    def states(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """The states to predict from (N, C), and the targets (N,)."""
+
+    def forward(self, batch: Any) -> Loss:
+        """The loss of a batch, summed over its targets."""
+        return self.loss(*self.states(batch))
+
+    def loss(self, states: Tensor, targets: Tensor) -> Loss:
+        """The loss of predictions from these states."""
+        return smoothed_cross_entropy(self._logits(states), targets.flatten(), self.label_smoothing)
+
+    def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+        """The R-Drop loss of the states of two forward passes; `weight` is α."""
+        logits = self._logits(first), self._logits(second)
+        return rdrop_cross_entropy(*logits, targets.flatten(), self.label_smoothing, weight)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return self.network.logits(states).flatten(0, -2)
+
+
+class NextToken(Objective[DecoderNetwork | EncoderDecoderNetwork]):
+    """Predict each token of the target from the tokens before it, and from the source if there is one.
+
+    With a source this is translation, without one language modeling.
+    """
+
+    def __init__(self, network: Network, label_smoothing: float) -> None:
+        super().__init__()
+        assert isinstance(network, DecoderNetwork | EncoderDecoderNetwork)
+        self.network = network
+        self.label_smoothing = label_smoothing
+
+    def states(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        """The decoder states at all target tokens (N, C), and the tokens that follow (N,)."""
+        memory = None
+        if batch.source is not None:
+            memory = self.network.encode(batch.source, batch.source_mask, batch.source_features)
+        hidden = self.network.decode(batch.target, memory, mask=batch.target_mask, features=batch.features)  # (B, T, C)
+        return _select(batch.target_mask, hidden, batch.labels)
+
+    def loss(self, states: Tensor, targets: Tensor) -> Loss:
+        """The loss of predictions from these states."""
+        return projected_cross_entropy(states, self.network.output, targets, self.label_smoothing)
+
+    def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+        """The R-Drop loss of the states of two forward passes; `weight` is α."""
+        return projected_rdrop(first, second, self.network.output, targets, self.label_smoothing, weight)
+
+
+class BothDirections(Objective[BidirectionalLanguageModel]):
+    """Predict each token from those before it, and from those after it (ELMo)."""
+
+    def __init__(self, network: BidirectionalLanguageModel, label_smoothing: float) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+
+    def losses(self, batch: BidirectionalBatch) -> tuple[Loss, Loss]:
+        """The losses of the forward and of the backward direction."""
+        states, targets = self.states(batch)
+        logits = self.network.logits(states)
+        forward, backward = (smoothed_cross_entropy(logits[:, n], targets[:, n], self.label_smoothing) for n in (0, 1))
+        return forward, backward
+
+    def states(self, batch: BidirectionalBatch) -> tuple[Tensor, Tensor]:
+        """The states of both directions at all tokens (N, C), and the next and the current token (N, 2)."""
+        hidden = self.network.bidirectional_states(batch.target, batch.labels, batch.target_mask, batch.features)
+        return _select(batch.target_mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
+
+
+class MaskedToken(Objective[EncoderNetwork]):
+    """Predict each masked token from the rest of the passage (BERT)."""
+
+    def __init__(self, network: EncoderNetwork, label_smoothing: float) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+        network.pooling.requires_grad_(False)  # it gets no gradient here, and distributed processes would wait for one
+
+    def states(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """The encoder states at all masked tokens (N, C), and the original tokens (N,)."""
+        mask = None if bool(batch.mask.all()) else batch.mask
+        return _select(batch.selected, self.network.encode(batch.ids, mask).states, batch.original)
+
+
+class PredictLabels(Objective[EncoderNetwork]):
+    """Predict the label of each text, or with `per_word` the tag of each word."""
+
+    def __init__(self, network: EncoderNetwork, label_smoothing: float, *, per_word: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+        self.per_word = per_word
+
+    def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
+        """The vectors of texts or of words (N, C) that have a label, and the labels (N,), text by text."""
+        memory = self.network.encode(batch.ids, batch.mask, batch.features)
+        labeled = batch.labels != IGNORED_LABEL
+        if self.per_word:
+            return _select(labeled, memory.states, batch.labels)
+        return self.network.pool(memory), batch.labels[labeled]
+
+
+class RDrop(nn.Module):
+    """Run each batch through the network twice, with different dropout, and penalize different predictions."""
+
+    def __init__(self, objective: Objective[Any], weight: float) -> None:
+        super().__init__()
+        self.objective = objective
+        self.weight = weight
+
+    def forward(self, batch: Batch) -> Loss:
+        """The loss of a batch, summed over its targets."""
+        states, targets = self.objective.states(batch.repeated())
+        half = len(targets) // 2
+        return self.objective.rdrop_loss(states[:half], states[half:], targets[:half], self.weight)
+
+
+def _select(mask: Tensor | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """States (B, T, …) and targets (B, T, …) at the positions where the mask (B, T) is True, or at all positions."""
+    states, targets = states.flatten(0, 1), targets.flatten(0, 1)
+    if mask is None:
+        return states, targets
+    positions = mask.flatten().nonzero().squeeze(1)
+    return states.index_select(0, positions), targets.index_select(0, positions)

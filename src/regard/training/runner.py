@@ -16,16 +16,13 @@ from regard.models import build
 from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
 from regard.training.averaging import swapped_weights
-from regard.training.callbacks import Callback, tensorboard_callbacks
 from regard.training.checkpoint import Checkpoint, checkpoints
 from regard.training.display import ProgressDisplay, ResilientDisplay
 from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import environment, keep_freed_memory, matmul_peak
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
-from regard.training.interrupts import StopRequest, stop_on_signal
-from regard.training.rank_zero import rank_zero_errors
 from regard.training.report import write_report
-from regard.training.run import Run, results_summary
+from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
 from regard.training.run_folder import RunFolder
 from regard.training.setup import (
     TrainRequest,
@@ -37,6 +34,7 @@ from regard.training.setup import (
     timestamp,
     with_run_files,
 )
+from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
 from regard.training.state import seed_step
 from regard.training.task import NetworkTask, task_of
 from regard.training.trainer import Trainer

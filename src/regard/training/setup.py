@@ -18,8 +18,8 @@ from regard.models.folder_files import TOKENIZER_FILE
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
 from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
-from regard.training.interrupts import StopRequest
 from regard.training.run_folder import RunFolder
+from regard.training.shutdown import StopRequest
 from regard.training.task import NetworkTask, check_task, task_in_sources, task_of
 
 STDIN_COPY = "standard-input"

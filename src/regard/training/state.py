@@ -11,7 +11,7 @@ import numpy as np
 from regard.data.batching import DataPosition
 
 if TYPE_CHECKING:
-    from regard.training.update import UpdateResult
+    from regard.training.optimizers import UpdateResult
 
 
 @dataclass

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from regard.interop.ctranslate2_support import Precision
     from regard.models.network import Network
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
-    from regard.training.callbacks import Callback
     from regard.training.display import ProgressDisplay, Sample
-    from regard.training.objectives import Batch, Objective
-    from regard.training.run import Run
+    from regard.training.losses import Batch, Objective
+    from regard.training.run import Callback, Run
     from regard.training.setup import TrainRequest
 
     BatchT = TypeVar("BatchT", bound=Batch)

@@ -13,7 +13,6 @@ from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.folder import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
-from regard.training.callbacks import Callback
 from regard.training.checkpoint import (
     Checkpoint,
     optimizer_tensors,
@@ -23,14 +22,14 @@ from regard.training.checkpoint import (
 )
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
-from regard.training.interrupts import StopRequest
-from regard.training.objectives import Batch, RDrop
-from regard.training.optimizers import build_optimizer
+from regard.training.losses import Batch, RDrop
+from regard.training.optimizers import DivergedError, build_optimizer, update
+from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
+from regard.training.shutdown import StopRequest
 from regard.training.state import MetricsInterval, TrainingState, seed_step
 from regard.training.task import BoundTask, ValidationResult
-from regard.training.update import DivergedError, update
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
 

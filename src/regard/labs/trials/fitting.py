@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from regard.config import AdamConfig
 from regard.labs.trials.tasks import SymbolBatch
 from regard.models.network import Network
-from regard.training.losses import Loss, smoothed_cross_entropy
-from regard.training.objectives import Batch
-from regard.training.optimizers import build_optimizer
+from regard.training.losses import Batch, Loss, smoothed_cross_entropy
+from regard.training.optimizers import DivergedError, build_optimizer, update
 from regard.training.schedules import cosine
-from regard.training.update import DivergedError, update
 
 
 class SymbolPrediction(nn.Module):

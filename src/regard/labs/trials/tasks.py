@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.config.data import TokenizerConfig
 from regard.data.readers.builtin import builtin_documents
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.training.objectives import Batch
+from regard.training.losses import Batch
 
 SEPARATOR = 3  # token between the input and the output of a task
 FIRST_SYMBOL = 4  # the first id that is not a special token

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from regard.errors import ModelError
 from regard.files import write_bytes
-from regard.training.report.page import page
-from regard.training.report.run_log import read_run_log
+from regard.html import Markup, document, package_file, tag
+from regard.training.report import curves, outputs, sections
+from regard.training.report.run_log import RunLog, read_run_log
 
 
 def write_report(run: Path) -> Path:
@@ -22,3 +23,22 @@ def write_report(run: Path) -> Path:
     except OSError as error:
         raise ModelError(f"{report}: cannot be written ({error.strerror}).") from None
     return report
+
+
+def page(run: RunLog) -> str:
+    """The report as HTML: its sections in order, with style and script inline."""
+    content = [
+        sections.scores(run),
+        curves.curves(run),
+        outputs.confusion(run),
+        outputs.outputs(run),
+        outputs.changes(run),
+        sections.data(run),
+        sections.automatic_settings(run),
+        sections.settings(run),
+        sections.environment(run),
+        sections.command(run),
+    ]
+    main = tag("main", sections.header(run), *content)
+    script = tag("script", package_file(__package__, "hover.js"))
+    return document(f"{run.name}: training report", Markup(""), main, script)

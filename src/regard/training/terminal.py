@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from regard.training.display.base import Clock, Progress, ProgressDisplay, Sample, count_text, eta_texts, progress_texts
-from regard.training.formatting import printable, score_name, score_text
+from regard.training.display import (
+    Clock,
+    Progress,
+    ProgressDisplay,
+    Sample,
+    count_text,
+    eta_texts,
+    printable,
+    progress_texts,
+    score_name,
+    score_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
