@@ -3,8 +3,13 @@
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
+from regard.serving.access import AccessPolicy
+from regard.serving.app import build_app
 from regard.serving.loaded_models import LoadedModel
+from regard.serving.schemas import DirectRoute
+from regard.serving.service import Service
 from servers import RunningServer
 
 
@@ -117,3 +122,34 @@ def test_json_is_parsed_whatever_its_content_type(server: RunningServer) -> None
     for content_type in ("application/json", "application/x-www-form-urlencoded", "text/plain"):
         response = server.post("/v1/translate", content=b'{"text": "w4"}', headers={"content-type": content_type})
         assert response.is_success
+
+
+@pytest.mark.parametrize(
+    ("path", "bodies"),
+    [
+        (
+            "/v1/translate",
+            [b'{"text": "w4 w5"}', b"", b"[]", b'{"text": 3}', b'{"txt": "w4"}', b'{"text": "w4", "n_best": 0}'],
+        ),
+        ("/translate", [b'{"q": "w4 w5", "source": "en", "target": "it"}', b"", b'{"q": "w4"}', b'{"q"']),
+    ],
+)
+@pytest.mark.parametrize("key", [None, "Bearer wrong-wrong-wrong", "Bearer " + "k" * 16])
+def test_direct_routes_respond_as_the_documented_ones(
+    loaded_models: list[LoadedModel], path: str, bodies: list[bytes], key: str | None
+) -> None:
+    responses = []
+    for is_direct in (True, False):
+        app = build_app(Service(loaded_models[:1], access=AccessPolicy(key=b"k" * 16)))
+        if not is_direct:
+            app.router.routes[:] = [route for route in app.router.routes if not isinstance(route, DirectRoute)]
+        headers = {"content-type": "application/json"} | ({} if key is None else {"authorization": key})
+        with TestClient(app, base_url="http://localhost") as client:
+            for body in bodies:
+                response = client.post(path, content=body, headers=headers)
+                fields = response.json()
+                fields.pop("timings", None)
+                responses.append((response.status_code, fields))
+            counted = f'regard_requests_total{{route="{path}"'
+            assert counted in client.get("/metrics", headers={"authorization": "Bearer " + "k" * 16}).text
+    assert responses[: len(bodies)] == responses[len(bodies) :]

@@ -152,8 +152,18 @@ async def require_api_key(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
 ) -> None:
     """Dependency of routes that need the API key in the Authorization header."""
-    policy: AccessPolicy = request.app.state.service.access
-    key = None if credentials is None else credentials.credentials.strip().encode("latin-1")
+    check_api_key(request.app.state.service.access, None if credentials is None else credentials.credentials)
+
+
+def bearer_credentials(request: Request) -> str | None:
+    """Return the bearer credentials of the Authorization header."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    return credentials if scheme.lower() == "bearer" else None
+
+
+def check_api_key(policy: AccessPolicy, credentials: str | None) -> None:
+    """Raise an error unless the credentials of the Authorization header are the API key."""
+    key = None if credentials is None else credentials.strip().encode("latin-1")
     if policy.accepts_key(key):
         return
     message = (

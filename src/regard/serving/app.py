@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -14,10 +14,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from regard.errors import ConfigError, InputError
-from regard.serving.access import AccessMiddleware, require_api_key
+from regard.serving.access import AccessMiddleware
 from regard.serving.errors import ERROR_RESPONSES, handle_http_error, handle_input_error, handle_validation_error
 from regard.serving.limits import BodyLimitMiddleware
-from regard.serving.routes import collect_routers
+from regard.serving.routes import add_routes
 from regard.serving.service import Service
 from regard.version import __version__
 
@@ -44,8 +44,7 @@ def build_app(service: Service, web: Path = WEB) -> FastAPI:
         responses=ERROR_RESPONSES,
     )
     app.state.service = service
-    for collected in collect_routers():
-        app.include_router(collected.router, dependencies=[] if collected.is_public else [Depends(require_api_key)])
+    add_routes(app)
     app.add_middleware(BodyLimitMiddleware, limits=service.limits)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
     app.add_middleware(AccessMiddleware, policy=service.access, metrics=service.metrics)

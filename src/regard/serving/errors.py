@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 SHOWN_CHARACTERS = 60  # of an invalid value that is repeated in a message
 JSON_TYPE = "application/json"
+EMPTY_BODY_MESSAGE = "The request body is empty; send a JSON object."
 _OPENAI_PATHS = ("/v1/completions", "/v1/embeddings", "/v1/models")
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -138,7 +139,7 @@ def validation_message(errors: Sequence[Any]) -> str:
     if first["type"] in ("invalid_json", "unknown_field"):
         return str(first["msg"])
     if first["type"] == "missing":
-        return f"{name} is missing." if name else "The request body is empty; send a JSON object."
+        return f"{name} is missing." if name else EMPTY_BODY_MESSAGE
     problem = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return f"{name} = {shorten_value(_as_json(first['input']))} {problem}."
 

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, from_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from regard.config.errors import did_you_mean
-from regard.serving.errors import JSON_TYPE, shorten_value
+from regard.serving.errors import EMPTY_BODY_MESSAGE, JSON_TYPE, ApiError, shorten_value, validation_message
 from regard.serving.limits import Limits, check_limits
 
 PROBABILITY_DIGITS = 6
@@ -19,6 +21,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fa
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Timeout = Annotated[float, Field(gt=0)]
+Body = TypeVar("Body", bound="RequestModel")
 
 
 class UnparsedRequest(Request):
@@ -46,6 +49,20 @@ class JsonRoute(APIRoute):
         return handle_unparsed
 
 
+class DirectRoute(Route):
+    """Plain Starlette route that handles a path before its FastAPI route, which documents it.
+
+    Resolving FastAPI's dependencies takes longer than everything else that a small request needs, except for the
+    model: 0.35 ms became 0.20 ms. The endpoint gets the request alone and reads its body with `parse_body`.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Compare the whole path; other methods are left to the FastAPI route."""
+        if scope["type"] == "http" and scope["path"] == self.path and scope["method"] in (self.methods or ()):
+            return Match.FULL, {"route": self, "endpoint": self.endpoint, "path_params": {}}
+        return Match.NONE, {}
+
+
 class RequestModel(BaseModel):
     """Base class of JSON request bodies: unknown fields and other types are errors."""
 
@@ -64,6 +81,16 @@ class RequestModel(BaseModel):
                         "unknown_field", "{message}", {"message": f"Unknown field {shorten_value(name)}{hint}."}
                     )
         return content
+
+
+def parse_body(content: bytes, model: type[Body]) -> Body:
+    """Return the validated JSON body of a request, for endpoints of a `DirectRoute`."""
+    if not content:
+        raise ApiError(400, EMPTY_BODY_MESSAGE)
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ApiError(400, validation_message(error.errors(include_url=False))) from None
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from starlette.responses import Response
 from regard.data.sentence_splitting import join_sentences
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
-from regard.serving.errors import ApiError
+from regard.serving.access import bearer_credentials
+from regard.serving.errors import JSON_TYPE, ApiError
 from regard.serving.html_text import HtmlText
 from regard.serving.languages import LanguageGuess, detect_language, language_name
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.routes.operations import LanguageItem, StatusResponse
-from regard.serving.schemas import json_response, parse_json_object
+from regard.serving.schemas import DirectRoute, json_response, parse_json_object
 from regard.serving.service import Service, ServiceDependency
 from regard.serving.streaming import wait_for_result
 
@@ -134,12 +135,8 @@ class FrontendSettings(BaseModel):
 def _json_or_form(model: type[BaseModel]) -> dict[str, Any]:
     """OpenAPI of a request body that is JSON or a form, from its model."""
     schema = model.model_json_schema()
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {kind: {"schema": schema} for kind in ("application/json", FORM_TYPE)},
-        }
-    }
+    content = {media_type: {"schema": schema} for media_type in (JSON_TYPE, FORM_TYPE)}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 @public_router.post(
@@ -148,8 +145,9 @@ def _json_or_form(model: type[BaseModel]) -> dict[str, Any]:
     openapi_extra=_json_or_form(LibreTranslateRequest),
     summary="Translate",
 )
-async def translate(request: Request, service: ServiceDependency) -> Response:
+async def translate(request: Request) -> Response:
     """Translate texts or HTML."""
+    service: Service = request.app.state.service
     fields = await _read_fields(request)
     _check_key(fields, request, service)
     job = _translation_job(_validate(LibreTranslateRequest, fields), service)
@@ -166,6 +164,9 @@ async def translate(request: Request, service: ServiceDependency) -> Response:
         for document in documents:
             document.take(translations)
     return json_response(job.response())
+
+
+direct_routes = [DirectRoute("/translate", translate, methods=["POST"])]
 
 
 @public_router.post(
@@ -259,8 +260,7 @@ def _check_key(fields: dict[str, Any], request: Request, service: Service) -> No
     """Check the API key, which LibreTranslate's clients send as a field."""
     if service.access.key is None:
         return
-    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-    key = fields.get("api_key") or request.query_params.get("api_key") or (bearer if scheme.lower() == "bearer" else "")
+    key = fields.get("api_key") or request.query_params.get("api_key") or bearer_credentials(request)
     if not key:
         raise ApiError(400, "Please contact the server operator to get an API key")
     if not isinstance(key, str) or not service.access.accepts_key(key.strip()):

@@ -8,9 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
+from regard.serving.access import bearer_credentials, check_api_key
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
-from regard.serving.schemas import JsonRoute, TextsRequest, TextsResponse, json_response
+from regard.serving.schemas import DirectRoute, JsonRoute, TextsRequest, TextsResponse, json_response, parse_body
 from regard.serving.service import Service, ServiceDependency
 
 router = APIRouter(tags=["regard"], route_class=JsonRoute)
@@ -96,6 +97,16 @@ async def translate(body: TranslateRequest, request: Request, service: ServiceDe
     result = await service.run_batch(request, model, body.texts, _options(body, service), body.timeout)
     translations = [translation.as_dict() for translation in result.outputs]
     return json_response({"model": model.name, "translations": translations, "timings": result.timings})
+
+
+async def _translate_directly(request: Request) -> Response:
+    service: Service = request.app.state.service
+    content = await request.body()
+    check_api_key(service.access, bearer_credentials(request))
+    return await translate(parse_body(content, TranslateRequest), request, service)
+
+
+direct_routes = [DirectRoute("/v1/translate", _translate_directly, methods=["POST"])]
 
 
 def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
