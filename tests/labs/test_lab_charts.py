@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
+from regard.labs.charts import AxisScale, LineSeries, line_chart
 from regard.plotting import COLORS, DASHES, figure_bytes, group_labels, new_figure, plot_style, spread_labels
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from regard.config import DecoderOnlyConfig
 from regard.labs.distance import TRANSFORMER, equal_size_configs
-from regard.labs.trials.fitting import count_parameters
+from regard.labs.trials import count_parameters
 from regard.models.assembly import build_meta
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.labs.heads import LENGTH, OFFSETS, SYMBOLS, head_difference, two_position_task
-from regard.labs.trials.tasks import FIRST_SYMBOL
+from regard.labs.trials import FIRST_SYMBOL
 
 
 def test_labels_combine_the_symbols_at_both_offsets_in_order() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.labs import translators
 from regard.labs.lab import LabContext
-from regard.labs.trials import translators
-from regard.labs.trials.tasks import delayed_copy_task
-from regard.labs.trials.translators import train_for_comparison, train_translator, training_settings, translation_data
+from regard.labs.translators import train_for_comparison, train_translator, training_settings, translation_data
+from regard.labs.trials import delayed_copy_task
 
 
 def test_model_with_the_same_settings_is_trained_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.labs.alignment import alignment_error_rate, attention_links, diagonal, merge_tokens, one_link_per_word
-from regard.labs.trials.translators import toy_pairs
+from regard.labs.translators import toy_pairs
 from regard.phrasebook import AlignedPair, split_words
 
 

@@ -1,6 +1,7 @@
 """Labs: claims of "Attention Is All You Need" and related work, each tested by an experiment on small networks.
 
-One file per lab. Shared parts: `trials` (tasks and short training runs), `gauges` (measurements), `charts` (figures).
+One file per lab. Shared parts: `trials` (tasks and short training runs), `translators` (trained translation models),
+`gauges` (measurements), `charts` (figures).
 Other packages add labs by an entry point of the group `regard.labs` that names a `Lab`.
 """
 

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.translators import (
+from regard.labs.translators import (
     TRANSLATION_SETUP,
     Settings,
     TranslatorScores,

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import NoPositionsConfig
-from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.charts import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import fit
-from regard.labs.trials.tasks import SymbolBatch
+from regard.labs.trials import SymbolBatch, fit
 from regard.models import build
 from regard.models.network import Network
 from regard.nn import FeedForward, open_taps

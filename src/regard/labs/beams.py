@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.api import Model
-from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
+from regard.labs.charts import AxisScale, LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.translators import (
+from regard.labs.translators import (
     TRANSLATION_SETUP,
     base_settings,
     train_translator,

@@ -8,10 +8,17 @@ from typing import Literal
 import torch
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.labs.charts.lines import LineSeries, line_chart, over_seeds
+from regard.labs.charts import LineSeries, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import TrialAccuracy, accuracy, count_parameters, fit, select_learning_rate
-from regard.labs.trials.tasks import FIRST_SYMBOL, recall_task
+from regard.labs.trials import (
+    FIRST_SYMBOL,
+    TrialAccuracy,
+    accuracy,
+    count_parameters,
+    fit,
+    recall_task,
+    select_learning_rate,
+)
 from regard.models import build
 from regard.models.assembly import build_meta
 from regard.plotting import new_figure, plot_style

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.interpret.recording import thread_hooks
-from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.charts import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network

@@ -10,12 +10,9 @@ from torch import Tensor
 
 from regard.api import Model
 from regard.config import DecoderOnlyConfig
-from regard.labs.charts.bars import dots
-from regard.labs.charts.grids import matrix
+from regard.labs.charts import dots, matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import accuracy, fit
-from regard.labs.trials.tasks import FIRST_SYMBOL, SymbolBatch
-from regard.labs.trials.translators import (
+from regard.labs.translators import (
     TRANSLATION_SETUP,
     comparison_steps,
     reference_perplexity,
@@ -23,6 +20,7 @@ from regard.labs.trials.translators import (
     train_translator,
     translation_data,
 )
+from regard.labs.trials import FIRST_SYMBOL, SymbolBatch, accuracy, fit
 from regard.models import build
 from regard.phrasebook import AlignedPair
 from regard.plotting import new_figure, plot_style

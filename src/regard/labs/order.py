@@ -19,10 +19,9 @@ from regard.config.positions import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
 )
-from regard.labs.charts.grids import heat_map
-from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.charts import format_number, heat_map, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import fit
+from regard.labs.trials import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style

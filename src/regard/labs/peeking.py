@@ -13,11 +13,9 @@ from regard.config import DecoderOnlyConfig, SpecialTokensConfig
 from regard.config.positions import RelativePositionsConfig
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.sampling import Sampler
-from regard.labs.charts.bars import bars
-from regard.labs.charts.lines import line_chart, over_seeds
+from regard.labs.charts import bars, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult
-from regard.labs.trials.fitting import FitResult, SymbolPrediction, fit
-from regard.labs.trials.tasks import CharacterCorpus, python_docs
+from regard.labs.trials import CharacterCorpus, FitResult, SymbolPrediction, fit, python_docs
 from regard.models import build
 from regard.models.network import Network
 from regard.plotting import new_figure, plot_style

@@ -7,10 +7,9 @@ import torch
 
 from regard.config import DecoderOnlyConfig
 from regard.errors import InputError
-from regard.labs.charts.lines import line_chart, over_seeds
+from regard.labs.charts import line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import fit
-from regard.labs.trials.tasks import FIRST_SYMBOL, delayed_copy_task
+from regard.labs.trials import FIRST_SYMBOL, delayed_copy_task, fit
 from regard.models import build
 from regard.models.network import Network
 from regard.plotting import SOFT, new_figure, plot_style

@@ -17,7 +17,7 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     WindowAttentionConfig,
 )
-from regard.labs.charts.lines import LineSeries, format_number, line_chart
+from regard.labs.charts import LineSeries, format_number, line_chart
 from regard.labs.gauges import TensorMemory, best_times, flop_counter
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build

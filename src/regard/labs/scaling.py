@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
-from regard.labs.charts.lines import LineSeries, format_number, line_chart, over_seeds
+from regard.labs.charts import LineSeries, format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.fitting import FitResult, fit
-from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
+from regard.labs.trials import FIRST_SYMBOL, FitResult, copy_task, fit
 from regard.models import build
 from regard.plotting import new_figure, plot_style
 

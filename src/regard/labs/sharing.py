@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from regard.labs.charts.bars import dots
+from regard.labs.charts import dots
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
-from regard.labs.trials.translators import (
+from regard.labs.translators import (
     TRANSLATION_SETUP,
     Settings,
     TranslatorScores,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
-from regard.labs.charts.lines import LineSeries, line_chart
+from regard.labs.charts import LineSeries, line_chart
 from regard.labs.gauges import best_times, longest_chain
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build

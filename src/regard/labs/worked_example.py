@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from regard.labs.charts.grids import matrix
+from regard.labs.charts import matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.nn import FullAttention, make_layout, open_taps
 from regard.plotting import new_figure, plot_style

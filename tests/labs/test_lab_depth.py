@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.labs.trials.loss_surface import basin_fraction, interpolate, loss_surface, nonconvexity, random_direction
+from regard.labs.depth import basin_fraction, interpolate, loss_surface, nonconvexity, random_direction
 
 
 def linear_layer() -> nn.Linear:

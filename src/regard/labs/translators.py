@@ -19,7 +19,7 @@ from regard.evaluation.metrics import score_translations
 from regard.evaluation.scoring import perplexity
 from regard.files import write_text
 from regard.labs.lab import LabContext
-from regard.labs.trials.fitting import count_parameters
+from regard.labs.trials import count_parameters
 from regard.phrasebook import AlignedPair, SplitName
 from regard.phrasebook.phrases import GlossedWord, align, spell
 from regard.training.run_folder import RunFolder
