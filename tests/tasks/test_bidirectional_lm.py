@@ -10,7 +10,7 @@ from hypothesis import given
 
 import regard
 from family import VOCABULARY, Batch, batches, make
-from regard.cli.input import check_scorable
+from regard.cli.input_output import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.errors import ConfigError
 from regard.models.recurrent import BidirectionalLanguageModel as Network

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli.input import line_text, process_lines, report_truncated
+from regard.cli.input_output import line_text, process_lines, report_truncated
 from regard.cli.options import (
     OUTPUT_PANEL,
     InputOption,

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
+from regard.cli.input_output import new_table, print_table
 from regard.cli.options import (
     DECODING_PANEL,
     ENGINE_NAMES,
@@ -17,7 +18,6 @@ from regard.cli.options import (
     examples,
     option,
 )
-from regard.cli.output import new_table, print_table
 from regard.files import write_text
 
 EXAMPLES = examples(

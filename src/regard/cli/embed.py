@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from regard.cli.input import line_text, process_lines, report_truncated
+from regard.cli.input_output import line_text, process_lines, report_truncated, write_output
 from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
@@ -95,8 +95,6 @@ def _write_array(
     import io
 
     import numpy as np
-
-    from regard.cli.output import write_output
 
     batches: list[NDArray[np.float32]] = []
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input import corpus_from_options, report_skipped, with_article
+from regard.cli.input_output import (
+    corpus_from_options,
+    new_table,
+    open_output,
+    print_table,
+    report_skipped,
+    to_one_line,
+    with_article,
+)
 from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
@@ -24,7 +32,6 @@ from regard.cli.options import (
     file_option,
     option,
 )
-from regard.cli.output import new_table, open_output, print_table, to_one_line
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input import prompt_if_terminal, report_skipped
+from regard.cli.input_output import open_output, prompt_if_terminal, report_skipped
 from regard.cli.options import (
     DECODING_PANEL,
     OUTPUT_PANEL,
@@ -41,7 +41,6 @@ def run(
     Prints the filled line, then for each mask the most probable tokens with their probabilities, separated by tabs.
     """
     from regard.api import load
-    from regard.cli.output import open_output
     from regard.data.lines import InvalidLines, prefetch, read_lines
 
     filler = load(model, *(ensemble or [])).mask_filler()

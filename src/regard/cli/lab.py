@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from regard.cli.input_output import new_table, print_table
 from regard.cli.options import OUTPUT_PANEL, TRAINING_PANEL, QuietOption, argument, examples, option
 from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
@@ -64,7 +65,6 @@ def run(
 
 
 def _print_result(finished: "FinishedLab", out: Path) -> None:
-    from regard.cli.output import new_table, print_table
     from regard.labs.lab import verdict
     from regard.labs.report import LAB_PAGE
 

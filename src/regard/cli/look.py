@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from regard.cli.input_output import open_output
 from regard.cli.options import (
     DECODING_PANEL,
     MODEL_PANEL,
@@ -163,7 +164,6 @@ def _print_gradients(trace: "Trace", as_json: bool) -> None:
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
-    from regard.cli.output import open_output
     from regard.interpret.render.page import trace_page
 
     content = trace_page(trace)

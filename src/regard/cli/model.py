@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from regard.cli.input_output import new_table, print_table
 from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
-from regard.cli.output import new_table, print_table
 
 if TYPE_CHECKING:
     from regard.config import Config

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli.input import check_scorable, corpus_from_options, report_skipped
+from regard.cli.input_output import check_scorable, corpus_from_options, report_skipped
 from regard.cli.options import (
     OUTPUT_PANEL,
     Files,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer.core import TyperArgument, TyperCommand
 
-from regard.cli.input import split_files
+from regard.cli.input_output import split_files
 from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,

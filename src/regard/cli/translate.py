@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input import prompt_if_terminal, report_skipped_lines
+from regard.cli.input_output import open_output, progress_bar, prompt_if_terminal, report_skipped_lines, to_one_line
 from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
@@ -29,7 +29,6 @@ from regard.cli.options import (
     log_engine_choice,
     option,
 )
-from regard.cli.output import to_one_line
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
@@ -130,7 +129,6 @@ def _translate_lines(
     parses: str | None = None,
 ) -> None:
     """Translate the lines of a file or of stdin, in batches of the lines that have arrived."""
-    from regard.cli.output import open_output, progress_bar
     from regard.data.lines import InvalidLines, prefetch, read_lines
 
     prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", input)

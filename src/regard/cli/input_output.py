@@ -1,0 +1,259 @@
+"""Input and output of commands: corpora from options, lines of a file or stdin, output files, progress and tables."""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from regard.cli.options import Files
+from regard.errors import DataError
+from regard.files import atomic_file, explain_write_errors
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from regard.api import Model
+    from regard.config import CorpusConfig
+    from regard.data.lines import InvalidLines, Line
+    from regard.decoding.text_encoder import TextOrPair
+
+MAX_LINES_AT_ONCE = 512  # most lines that are processed at once
+GZIP_WINDOW_BITS = 31  # makes zlib write the gzip format
+
+
+# --- corpora ----------------------------------------------------------------------------------------------------------
+
+
+def split_files(
+    source: Files, target: Files, data: Files, prefix: str = "--", parses: Files = None
+) -> dict[str, list[str]]:
+    """Return the files of one split by the fields of `CorpusConfig`; aligned files need both sides."""
+    from regard.errors import ConfigError
+
+    if bool(source) != bool(target):
+        missing = "target" if source else "source"
+        raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
+    if parses and not source:
+        raise ConfigError(f"{prefix}parses: needs {prefix}source, which is missing; add it.")
+    options = (("source", source), ("target", target), ("parses", parses), ("files", data))
+    return {name: files for name, files in options if files}
+
+
+def corpus_from_options(
+    source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False
+) -> "CorpusConfig":
+    """Return the corpus of the file options; with `piped` and no files, stdin unless it is a terminal."""
+    from regard.config import CorpusConfig
+    from regard.data.lines import STANDARD_INPUT
+    from regard.errors import ConfigError
+
+    files = split_files(source, target, data, parses=parses)
+    if not files and piped and not stdin_is_terminal():
+        files = {"files": [STANDARD_INPUT]}
+    if not files:
+        raise ConfigError("no input; pass --data, or --source and --target.")
+    corpus = CorpusConfig.model_validate(files)
+    if corpus.file_names.count(STANDARD_INPUT) > 1:
+        raise ConfigError("standard input (-) can be read only once; pass the other part as a file.")
+    return corpus
+
+
+def check_scorable(model: "Model", corpus: "CorpusConfig") -> bool:
+    """Return whether the model is a translator; ConfigError if it is no language model either, or the files misfit."""
+    from regard.decoding.translator import check_parses
+    from regard.errors import ConfigError
+
+    network = model.config.model
+    if network.generates and corpus.source:
+        raise ConfigError(f"{model.folder} is a language model; pass --data instead of --source and --target.")
+    if not network.generates and not network.translates:
+        hint = " (regard evaluate measures its predictions)" if network.task else ""
+        raise ConfigError(
+            f"{model.folder} is {with_article(network.family)}, which generates no text{hint}; "
+            "pass a translator or a language model."
+        )
+    if network.translates:
+        check_parses(network, has_parses=bool(corpus.parses))
+    if corpus.parses and corpus.files:
+        raise ConfigError(f"{corpus.files[0]}: has no parses; pass --source, --target and --parses instead of --data.")
+    return network.translates
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its indefinite article.
+
+    >>> with_article("encoder-only Transformer"), with_article("language model")
+    ('an encoder-only Transformer', 'a language model')
+    """
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+# --- input lines ------------------------------------------------------------------------------------------------------
+
+
+def stdin_is_terminal() -> bool:
+    """Return whether stdin is a terminal, or closed."""
+    return sys.stdin is None or sys.stdin.isatty()
+
+
+def prompt_if_terminal(message: str, input: str) -> None:
+    """Print a message to stderr if the input is typed in a terminal."""
+    if input == "-" and sys.stdin is not None and sys.stdin.isatty():
+        print(message, file=sys.stderr)
+
+
+def process_lines(
+    input: str,
+    output: Path | None,
+    description: str,
+    process: "Callable[[list[Line]], Iterable[str]]",
+    *,
+    skip_invalid: bool,
+) -> None:
+    """Write the results of `process` for the lines of a file or of stdin, in batches and in order."""
+    from regard.data.lines import InvalidLines, prefetch, read_lines
+
+    prompt_if_terminal("Type a text and press Enter; Ctrl-D ends.", input)
+    invalid = InvalidLines(skip_invalid)
+    with open_output(output) as write, progress_bar(input, output, description) as advance:
+        for lines in prefetch(read_lines(input, invalid), MAX_LINES_AT_ONCE):
+            write(process(lines))
+            advance(lines)
+    report_skipped_lines(invalid)
+
+
+def line_text(line: "Line") -> "TextOrPair":
+    """Return the text of a line, or the pair of texts that a tab separates."""
+    first, tab, second = (line.text or "").partition("\t")
+    return (first, second) if tab else first
+
+
+def report_skipped(invalid: "InvalidLines") -> None:
+    """Print to stderr how many examples were skipped and why."""
+    for reason, count in invalid.counts.items():
+        print(f"{count:,} skipped: {reason} ({invalid.examples[reason].removesuffix('.')}).", file=sys.stderr)
+
+
+def report_skipped_lines(invalid: "InvalidLines") -> None:
+    """Print to stderr how many lines of a stream were skipped and why."""
+    for reason, count in invalid.counts.items():
+        print(f"regard: {count:,} lines skipped: {reason}. {invalid.examples[reason]}", file=sys.stderr)
+
+
+def report_truncated(count: int, max_length: int | None) -> None:
+    """Print to stderr how many texts were truncated."""
+    if count:
+        texts = "text was" if count == 1 else "texts were"
+        print(f"regard: {count:,} {texts} longer than {max_length:,} tokens and truncated.", file=sys.stderr)
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_output(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
+    """Yield a function that writes lines: to stdout with a flush, or to a file that appears when all is written.
+
+    A file whose name ends in `.gz` is compressed.
+    """
+    if output is None:
+        yield _print_lines
+        return
+    compressor = zlib.compressobj(wbits=GZIP_WINDOW_BITS) if output.name.endswith(".gz") else None
+    with _open_file(output) as file:
+
+        def write(lines: Iterable[str]) -> None:
+            content = "".join(f"{line}\n" for line in lines).encode()  # errors here are not errors of the file
+            with explain_write_errors(output):
+                file.write(content if compressor is None else compressor.compress(content))
+                file.flush()  # reports a full disk at once
+
+        yield write
+        if compressor is not None:
+            with explain_write_errors(output):
+                file.write(compressor.flush())
+
+
+def write_output(output: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with _open_file(output) as file, explain_write_errors(output):
+        file.write(content)
+
+
+@contextmanager
+def _open_file(output: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which replaces the output at the end."""
+    with ExitStack() as stack:
+        with explain_write_errors(output):
+            file = stack.enter_context(atomic_file(output))
+        yield file
+        with explain_write_errors(output):
+            stack.close()
+
+
+def to_one_line(text: str) -> str:
+    """Return the text with line breaks replaced by spaces."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    if sys.stdout is None:
+        raise DataError("standard output: closed; redirect it, or use --output.")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+
+
+@contextmanager
+def progress_bar(
+    input: str, output: Path | None, description: str = "translating"
+) -> Iterator[Callable[[Sequence["Line"]], None]]:
+    """Show the progress over the lines of a file, if stderr is a terminal and the results go elsewhere."""
+    visible = input != "-" and (output is not None or not sys.stdout.isatty()) and sys.stderr.isatty()
+    if not visible:
+        yield lambda lines: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    total = _count_lines(input)
+    columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda lines: bar.advance(task, len(lines))
+
+
+def _count_lines(input: str) -> int | None:
+    """Return the number of lines in a file; None if it is compressed or unreadable."""
+    if input.endswith(".gz"):
+        return None
+    with suppress(OSError), open(input, "rb") as file:
+        return sum(1 for _ in file)
+    return None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def new_table(*columns: str, text: str | None = None, wrapped: str | None = None) -> "Table":
+    """Create a table whose first column is text and whose others are numbers, except the columns named here."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        left = number == 0 or column in (text, wrapped)
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != wrapped)
+    return table
+
+
+def print_table(table: "Table") -> None:
+    """Print the table to stdout, wider than the terminal if needed."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    wraps = any(not column.no_wrap for column in table.columns)
+    wide = console.options.update(width=80 if wraps else 1000)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)  # never cut numbers
+    console.print(table)

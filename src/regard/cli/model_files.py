@@ -1,0 +1,89 @@
+"""Commands that write model folders from others: `regard average`, `regard import` and `regard export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, ModelArgument, argument, examples, option
+
+AVERAGE_EXAMPLES = examples(
+    "regard average runs/a runs/b runs/c --out runs/mean",
+    "regard average runs/en-it --last 5 --out runs/en-it-mean",
+)
+IMPORT_EXAMPLES = examples("regard import downloads/gpt2 --out models/gpt2")
+EXPORT_EXAMPLES = examples(
+    "regard export runs/en-it --to ctranslate2 --out models/en-it", "regard export runs/gpt --to huggingface"
+)
+
+
+def average_models(
+    models: Annotated[list[Path], argument("Model folders, or one run folder with --last.", "MODEL")],
+    out: Annotated[Path, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; must not exist yet.")],
+    last: Annotated[
+        int | None, option(MODEL_PANEL, min=2, help="Average the weights of this many last validations of one run.")
+    ] = None,
+) -> None:
+    """Average the weights of models with equal networks and vocabularies, or of the last validations of a run."""
+    from regard.errors import ConfigError
+    from regard.training.averaging import average_folders, average_run
+
+    if last is not None and len(models) > 1:
+        raise ConfigError(f"--last {last}: is for one run folder, but there are {len(models)}; remove it.")
+    if last is None and len(models) == 1:
+        raise ConfigError("one model has no mean; pass several models, or a run folder and --last 5.")
+    description = average_folders(models, out) if last is None else average_run(models[0], last, out)
+    print(description)
+    print(f"Model: {out}")
+
+
+def import_model(
+    source: Annotated[Path, argument("Local folder with config.json and model.safetensors.", "SOURCE")],
+    out: Annotated[
+        Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
+    ] = None,
+) -> None:
+    """Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder."""
+    from regard.interop.hf_import import import_huggingface
+
+    out = out or Path(f"{source.resolve().name}-regard")
+    report = import_huggingface(source, out)
+    print(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
+    for tensor, reason in report.skipped:
+        print(f"skipped: {tensor} ({reason})")
+    for note in report.notes:
+        print(f"note: {note}")
+
+
+def export_model(
+    model: ModelArgument,
+    to: Annotated[
+        str, option(OUTPUT_PANEL, "--to", help="Target format: ctranslate2, huggingface, or one of a plugin.")
+    ],
+    out: Annotated[
+        Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Folder to write; NAME-FORMAT by default.")
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        option(
+            MODEL_PANEL,
+            "--quantization",
+            help="Weights of the ctranslate2 format: int8 (default, a quarter of the size) or float32.",
+        ),
+    ] = None,
+) -> None:
+    """Convert a model for CTranslate2 (fast on CPUs) or for Hugging Face transformers (Marian, GPT-2, BERT)."""
+    from regard.interop.exporters import EXPORTERS
+    from regard.models.folder_files import resolve_model_folder
+
+    exporter = EXPORTERS[to]
+    report = exporter(resolve_model_folder(model), out or Path(f"{_run_name(model)}-{to}"), quantization)
+    for note in report.notes:
+        print(f"note: {note}")
+    print(f"{report.folder}: for {report.program}, {report.kind}. In Python:\n")
+    for line in report.example:
+        print(f"    {line}")
+
+
+def _run_name(model: Path) -> str:
+    """Return the name of a model: that of its run if the folder is called best or last."""
+    path = model.resolve()
+    return path.parent.name if path.name in ("best", "last") else path.name
