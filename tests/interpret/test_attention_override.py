@@ -7,8 +7,7 @@ import torch
 
 from family import TOLERANCE
 from regard.errors import InputError
-from regard.interpret.attention_override import OverrideSpec
-from regard.interpret.interventions import Intervention, apply_interventions
+from regard.interpret.interventions import Intervention, OverrideSpec, apply_interventions
 from regard.interpret.trace import Trace
 from traces import SHORT, make_trace
 

@@ -148,7 +148,7 @@ def test_network_without_head_has_no_head_predictions() -> None:
 
 
 def test_outline_contains_head_predictions() -> None:
-    outline = make_trace("bidirectional, tags").outline()
+    outline: dict[str, Any] = {**make_trace("bidirectional, tags").outline()}
     assert list(outline["head"]) == ["kind", "predictions"]
     assert outline["head"]["kind"] == "tags"
     assert list(outline["head"]["predictions"][0]) == ["position", "token", "direction", "probability", "candidates"]

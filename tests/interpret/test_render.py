@@ -15,8 +15,7 @@ from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.interventions import InterventionResult, StepChange
 from regard.interpret.render.page import MAX_EMBEDDED_NUMBERS, attention_data, notebook_frame, trace_page
 from regard.interpret.render.plots import plot_alignment, plot_attention, plot_head_costs
-from regard.interpret.render.shared import CAUTION
-from regard.interpret.render.tables import intervention_tables
+from regard.interpret.render.tables import CAUTION, intervention_tables
 from regard.interpret.render.terminal import render_trace
 from regard.interpret.trace import Trace
 from regard.nn.positions import AlibiPositions, RelativeVectors, alibi_slopes

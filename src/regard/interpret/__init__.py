@@ -5,7 +5,8 @@
     trace = model.look("I love you very much.")
     trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"))
 
-Modules, from top to bottom: `trace`; `render`; the analyses; `predictions`; `forward_pass`; `decode` and `recording`.
+Modules, from top to bottom: `trace`; `render`; the analyses (`attribution`, `alignment`, `interventions`, `tensors`);
+`predictions`; `forward_pass`; `decode` and `recording`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING
 from regard.registry import lazily
 
 if TYPE_CHECKING:
-    from regard.interpret.addresses import Address
     from regard.interpret.decode import TracedModel
     from regard.interpret.interventions import Intervention
+    from regard.interpret.tensors import Address
     from regard.interpret.trace import Trace, look
 
 __all__ = ["Address", "Intervention", "Trace", "TracedModel", "look"]
@@ -23,7 +24,7 @@ __all__ = ["Address", "Intervention", "Trace", "TracedModel", "look"]
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Address": "regard.interpret.addresses",
+        "Address": "regard.interpret.tensors",
         "Intervention": "regard.interpret.interventions",
         "Trace": "regard.interpret.trace",
         "TracedModel": "regard.interpret.decode",

@@ -1,6 +1,6 @@
 """One decoded text and the forward pass of the network over it: activations by name, and the labels of their axes.
 
-The analyses (`alignment`, `interventions`, `gradients`, …) take a `ForwardPass`; `Trace` is one with the analyses as
+The analyses (`alignment`, `attribution`, `interventions`, …) take a `ForwardPass`; `Trace` is one with the analyses as
 methods.
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.config import EncoderConfig
+from regard.config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.config.errors import did_you_mean
+from regard.data.sentence_splitting import split_sentences
 from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
@@ -152,3 +153,33 @@ class ForwardPass:
             model = self.model.config.model
             return list(getattr(model.head, "labels", ())) if isinstance(model, EncoderConfig) else None
         return self.decoder_input if axis.startswith("target") else None
+
+
+def notes(trace: ForwardPass) -> list[str]:
+    """Return remarks for readers who compare the trace with other output."""
+    remarks = []
+    sentences = len(split_sentences(trace.text)) if trace.kind == "translation" else 1
+    if sentences > 1:
+        remarks.append(
+            f"`regard translate` would split this text into {sentences} sentences; the trace treats it as one."
+        )
+    if trace.kind == "translation" and trace.forced_target is None and not trace.decoded.finished:
+        remarks.append("The output reached the maximum length before its end token.")
+    return remarks
+
+
+def model_summary(trace: ForwardPass) -> dict[str, Any]:
+    """Return the name and sizes of the model."""
+    model = trace.model.config.model
+    decoder = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
+    return {
+        "name": trace.model.name,
+        "kind": model.kind,
+        "family": model.family,
+        "layers": model.layers,
+        "decoder_layers": decoder or model.layers,
+        "heads": model.heads if isinstance(model, TransformerConfig) else None,
+        "width": model.width,
+        "vocab_size": model.vocab_size,
+        "parameters": sum(parameter.numel() for parameter in trace.model.network.parameters()),
+    }

@@ -2,7 +2,7 @@
 
 The text is decoded once, as usual. The trace then runs the network over source and output in one pass, as in training,
 which gives the same numbers as decoding token by token; it does so layer by layer, when a number is requested. Numbers
-have addresses (`regard.interpret.addresses`) and are returned in slices of bounded size.
+have addresses (`regard.interpret.tensors`) and are returned in slices of bounded size.
 
     trace = model.look("I love you very much.")
     trace.steps[0].candidates
@@ -11,19 +11,18 @@ have addresses (`regard.interpret.addresses`) and are returned in slices of boun
 
 import json
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
+
+from pydantic import JsonValue
 
 from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
-from regard.interpret.addresses import Address
 from regard.interpret.alignment import Alignment, align
+from regard.interpret.attribution import GradientNorms, HeadCost, gradient_norms, head_costs
 from regard.interpret.decode import DecodedText, TracedModel, decode_text
-from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.gradients import GradientNorms, gradient_norms
-from regard.interpret.head_costs import HeadCost, head_costs
+from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.interventions import Intervention, InterventionResult, run_interventions
-from regard.interpret.outline import notes, outline
 from regard.interpret.predictions import (
     HeadPredictions,
     Predictions,
@@ -33,9 +32,52 @@ from regard.interpret.predictions import (
     output_log_probability,
     predictions_of,
 )
-from regard.interpret.products import ProductTerms, product_terms
 from regard.interpret.render.page import notebook_frame, trace_page
-from regard.interpret.slices import MAX_NUMBERS, Range, TensorSlice, activation_slice, matrix_slice
+from regard.interpret.tensors import (
+    MAX_NUMBERS,
+    Address,
+    ProductTerms,
+    Range,
+    TensorSlice,
+    activation_slice,
+    matrix_slice,
+    product_terms,
+)
+from regard.nn.taps import Matrix, Point
+
+FORMAT = 1  # version of the JSON fields
+JsonObject = dict[str, JsonValue]
+
+
+class TraceOutline(TypedDict):
+    """Everything about a trace except tensors, for JSON."""
+
+    format: int
+    kind: str
+    forced: bool
+    forced_target: str | None
+    text: str
+    output: str
+    model: JsonObject
+    source: JsonObject | None
+    merges: list[JsonObject]
+    target: JsonObject | None
+    decoder_input: list[str]
+    steps: list[JsonObject]
+    search: JsonObject | None
+    head: JsonObject | None
+    mixing: dict[str, float] | None
+    has_alignment: bool
+    points: list[JsonObject]
+    matrices: list[JsonObject]
+    notes: list[str]
+
+
+class TraceDict(TraceOutline):
+    """The outline of a trace with its search tree and its active hidden units."""
+
+    tree: JsonObject | None
+    units: list[JsonObject]
 
 
 def look(
@@ -143,11 +185,11 @@ class Trace(ForwardPass):
         """Remarks for readers who compare the trace with other output."""
         return notes(self)
 
-    def outline(self) -> dict[str, Any]:
+    def outline(self) -> TraceOutline:
         """Return everything except tensors: texts, tokens, steps, and the names of all points and matrices."""
         return outline(self)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> TraceDict:
         """Return the outline, the search tree and the active hidden units, for JSON."""
         return {
             **self.outline(),
@@ -169,3 +211,54 @@ class Trace(ForwardPass):
 
     def __repr__(self) -> str:
         return f"<Trace of {self.text!r} → {self.output!r}: {len(self.steps)} steps, {len(self.points)} points>"
+
+
+# --- outline ----------------------------------------------------------------------------------------------------------
+
+
+def outline(trace: ForwardPass) -> TraceOutline:
+    """Return the texts, tokens, steps and predictions of a trace, and the names of all points and matrices."""
+    head = head_predictions(trace)
+    return {
+        "format": FORMAT,
+        "kind": trace.kind,
+        "forced": trace.forced_target is not None,
+        "forced_target": trace.forced_target,
+        "text": trace.text,
+        "output": trace.output,
+        "model": model_summary(trace),
+        "source": None if trace.source is None else trace.source.as_dict(),
+        "merges": [word.as_dict() for word in trace.merges],
+        "target": None if trace.target is None else trace.target.as_dict(),
+        "decoder_input": trace.decoder_input,
+        "steps": [step.as_dict() for step in decoding_steps(trace)],
+        "search": _search_summary(trace),
+        "head": None if head is None else head.as_dict(),
+        "mixing": trace.mixing,
+        "has_alignment": trace.model.config.model.has_alignment,
+        "points": [_point_fields(point) for point in trace.points.values()],
+        "matrices": [_matrix_fields(matrix) for matrix in trace.model.network.matrices().values()],
+        "notes": notes(trace),
+    }
+
+
+def _point_fields(point: Point) -> JsonObject:
+    names = ("name", "stack", "layer", "part", "point", "axes", "description")
+    return {name: getattr(point, name) for name in names} | {"axes": list(point.axes)}
+
+
+def _matrix_fields(matrix: Matrix) -> JsonObject:
+    return {"name": matrix.name, "axes": list(matrix.axes), "heads": matrix.heads}
+
+
+def _search_summary(trace: ForwardPass) -> JsonObject | None:
+    hypothesis = trace.decoded.hypothesis
+    if hypothesis is None or trace.tree is None:
+        return None
+    return {
+        "beam": trace.tree.search.beam,
+        "length_penalty": trace.tree.search.length_penalty,
+        "log_probability": hypothesis.log_probability,
+        "score": hypothesis.score,
+        "finished": hypothesis.ended,
+    }

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from regard.errors import InputError
 from regard.interpret.alignment import align
+from regard.interpret.attribution import head_costs
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.head_costs import head_costs
 from regard.interpret.interventions import Intervention
 from regard.plotting import BLUE, INK, ORANGE, new_figure, plot_style
 

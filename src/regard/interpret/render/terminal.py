@@ -8,12 +8,21 @@ from rich.text import Text
 from rich.tree import Tree as RichTree
 
 from regard.interpret.alignment import align
-from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.head_costs import head_costs
-from regard.interpret.outline import model_summary, notes
+from regard.interpret.attribution import head_costs
+from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import Step, decoding_steps, output_log_probability, predictions_of
-from regard.interpret.render.shared import ATTENTION_TITLES, CAUTION, Cell, Sheet, encoder_sheets
-from regard.interpret.render.tables import bar, format_number, format_vector, matrix_table, new_table
+from regard.interpret.render.tables import (
+    ATTENTION_TITLES,
+    CAUTION,
+    Cell,
+    Sheet,
+    bar,
+    encoder_sheets,
+    format_number,
+    format_vector,
+    matrix_table,
+    new_table,
+)
 from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.nn.taps import Point
 

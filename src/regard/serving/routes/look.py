@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from regard.errors import InputError
 from regard.interpret.interventions import Intervention
-from regard.interpret.slices import json_numbers
+from regard.interpret.tensors import json_numbers
 from regard.interpret.trace import Trace
 from regard.serving.errors import JSON_TYPE
 from regard.serving.limits import check_limits

@@ -7,7 +7,7 @@ from family import DECODERS, TOLERANCE
 from regard.config import DecoderOnlyConfig
 from regard.decoding.options import GenerationOptions, SearchOptions, TranslationOptions
 from regard.errors import ConfigError, InputError
-from regard.interpret.addresses import Address
+from regard.interpret.tensors import Address
 from regard.interpret.trace import look
 from traces import TEXT, TRANSFORMER_MODELS, make_trace, make_traced_model
 

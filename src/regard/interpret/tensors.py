@@ -1,9 +1,14 @@
-"""Read activations and learned matrices by address, in slices of bounded size with labels.
+"""Tensors of a trace by address: slices of bounded size, and elements of matrix products as lists of their terms.
 
-Rows are those of the last axis but one, columns those of the last.
+An address is text that fits into a URL or a shell command:
+
+decoder.1.cross_attention.weights          a point: stack, layer, part, point
+decoder.1.cross_attention.weights[2]       one head of it
+decoder.1.cross_attention.weights[2]@3     its value at decoding step 3
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +20,45 @@ from torch import Tensor
 
 from regard.config.errors import did_you_mean
 from regard.errors import InputError
-from regard.interpret.addresses import Address
 from regard.interpret.forward_pass import ForwardPass
 from regard.nn.taps import Point
 
 MAX_NUMBERS = 65_536  # in one slice
 Range = tuple[int, int]  # start and stop
+_PATTERN = re.compile(r"(?P<point>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:@(?P<step>\d{1,6}))?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A point by name, with an optional head and an optional decoding step, both counted from 0."""
+
+    point: str
+    head: int | None = None
+    step: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Parse the text form of an address.
+
+        >>> Address.parse("decoder.1.cross_attention.weights[2]@3")
+        Address(point='decoder.1.cross_attention.weights', head=2, step=3)
+        """
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise InputError(
+                f"{text!r} is not an address; an address looks like decoder.1.cross_attention.weights[2]@3: "
+                "a point, then optionally a head in brackets, then optionally a step after @."
+            )
+        head, step = (None if match[name] is None else int(match[name]) for name in ("head", "step"))
+        return cls(match["point"], head, step)
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f"[{self.head}]"
+        step = "" if self.step is None else f"@{self.step}"
+        return f"{self.point}{head}{step}"
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -176,3 +214,114 @@ def _to_numpy(tensor: Tensor) -> NDArray[np.floating[Any]]:
     """Convert a tensor; NumPy has no bfloat16, so that becomes float32."""
     tensor = tensor.detach().cpu()
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+# --- matrix products --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProductTerms:
+    """One element of a matrix product, to check a number by hand: left · right + bias = sum.
+
+    A product is addressed by the point that holds its result: q is x · W_q, scores are q · kᵀ, logits are states · W.
+    `value` is the activation, which positions may have changed afterwards.
+    """
+
+    address: str
+    row: int
+    column: int
+    left: str
+    right: str
+    labels: list[str] | None  # of the terms
+    terms: list[tuple[float, float]]
+    bias: float | None
+    sum: float
+    value: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        return {
+            "address": self.address,
+            "row": self.row,
+            "column": self.column,
+            "left": self.left,
+            "right": self.right,
+            "labels": self.labels,
+            "terms": [{"left": x, "right": w, "product": x * w} for x, w in self.terms],
+            "bias": self.bias,
+            "sum": self.sum,
+            "value": self.value,
+        }
+
+
+@dataclass(frozen=True)
+class _Factors:
+    left: str
+    right: str
+    x: Tensor  # (rows, terms)
+    w: Tensor  # (terms, columns)
+    bias: Tensor | None = None  # (columns)
+    labels: list[str] | None = None
+
+
+def product_terms(trace: ForwardPass, address: Address, row: int, column: int) -> ProductTerms:
+    """Return the terms of one element of a point; the step of an address is ignored, since a row is a step."""
+    result = trace.activation(address.point)
+    point = trace.points[address.point]
+    if point.heads:
+        if address.head is None or address.head >= len(result):
+            raise InputError(f"{address}: name a head from 0 to {len(result) - 1}, as in {address.point}[0].")
+        result = result[address.head]
+    result = result if result.dim() > 1 else result[None]  # a prediction about the whole text is one row
+    factors = _factors(trace, address)
+    rows, columns = result.shape
+    if not (0 <= row < rows and 0 <= column < columns):
+        raise InputError(
+            f"{address}: has {rows} rows and {columns} columns, counted from 0, so there is no element {row}, {column}."
+        )
+    x, w = factors.x[row], factors.w[:, column]
+    bias = None if factors.bias is None else float(factors.bias[column])
+    return ProductTerms(
+        str(address),
+        row,
+        column,
+        factors.left,
+        factors.right,
+        factors.labels,
+        list(zip(x.tolist(), w.tolist(), strict=True)),
+        bias,
+        float(x @ w) + (bias or 0.0),
+        float(result[row, column]),
+    )
+
+
+def _factors(trace: ForwardPass, address: Address) -> _Factors:
+    """The factors that the point declares, for one head where they have heads."""
+    product = trace.points[address.point].product
+    if product is None:
+        names = dict.fromkeys(point.point for point in trace.points.values() if point.product is not None)
+        raise InputError(f"{address}: is not a matrix product; these points are: {', '.join(names)}.")
+    left, x, axes = _factor(trace, product.left, address.head)
+    right, w, _ = _factor(trace, product.right, address.head)
+    x = x if x.dim() > 1 else x[None]  # the vector of a text
+    bias = None if product.bias is None else _factor(trace, product.bias, address.head)[1]
+    return _Factors(
+        left,
+        f"{right}ᵀ" if product.transposed else right,
+        x,
+        w.mT if product.transposed else w,
+        bias,
+        trace.labels(axes[-1]),
+    )
+
+
+def _factor(trace: ForwardPass, name: str, head: int | None) -> tuple[str, Tensor, tuple[str, ...]]:
+    """Address, value and axes of a point or matrix, reduced to one head if it has heads."""
+    if name in trace.points:
+        value, axes = trace.activation(name), trace.points[name].axes
+    else:
+        matrix = trace.model.network.matrices()[name]
+        value, axes = matrix.take().detach(), matrix.axes
+    if axes[0] != "head" or head is None:
+        return name, value, axes
+    return f"{name}[{head}]", value[head], axes[1:]
