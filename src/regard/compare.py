@@ -18,7 +18,7 @@ from regard.errors import ConfigError
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
 from regard.training.display import ProgressDisplay, score_name, score_text
-from regard.training.report.curves import Point
+from regard.training.report.curves import StepValue
 from regard.training.report.run_log import as_record, finite_number, read_run_log
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
@@ -118,7 +118,7 @@ class ComparisonRow:
     steps: int | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # on test data, or validation data without any
     decode_tokens_per_second: float | None = None
-    validation_curve: Sequence[Point] = ()  # (step, loss)
+    validation_curve: Sequence[StepValue] = ()  # (step, loss)
 
 
 def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: EngineName) -> list[ComparisonRow]:

@@ -103,7 +103,7 @@ class Registry(Generic[T]):
             ) from error
 
 
-TASKS: Registry[object] = Registry(
+TASK_REGISTRY: Registry[object] = Registry(
     "tasks",
     {
         "translation": "regard.tasks.translation:TranslationTask",

@@ -2,12 +2,12 @@
 
 import torch
 
-from regard.labs.averaging import EVEN, ODD, VARIANTS, LayerParts, nonlinearity, parity_batch, token_spread
+from regard.labs.averaging import EVEN, LAYER_VARIANTS, ODD, LayerParts, nonlinearity, parity_batch, token_spread
 
 
 def test_attention_is_linear_only_with_fixed_weights() -> None:
-    assert nonlinearity(VARIANTS["attention only"]) < 1e-12
-    assert nonlinearity(VARIANTS["attention only"], fix_weights=False) > 0.01
+    assert nonlinearity(LAYER_VARIANTS["attention only"]) < 1e-12
+    assert nonlinearity(LAYER_VARIANTS["attention only"], fix_weights=False) > 0.01
 
 
 def test_tokens_collapse_to_their_mean_without_residual_connections() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.data.lines import Line
 
 EXAMPLES = examples("regard classify runs/sst2 --input reviews.txt --probabilities", "regard classify runs/pos --json")
-PROBABILITY_DIGITS = 4
+PRINTED_DIGITS = 4
 
 
 def run(
@@ -79,10 +79,10 @@ class _Classifier:
             ordered = sorted(classification.probabilities.items(), key=lambda entry: -entry[1])
             if self.as_json:
                 record = {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
-                rounded = {label: round(p, PROBABILITY_DIGITS) for label, p in ordered}
+                rounded = {label: round(p, PRINTED_DIGITS) for label, p in ordered}
                 yield _json({**record, "label": classification.label, "probabilities": rounded})
             else:
-                columns = (f"{label}:{p:.{PROBABILITY_DIGITS}f}" for label, p in ordered) if self.probabilities else ()
+                columns = (f"{label}:{p:.{PRINTED_DIGITS}f}" for label, p in ordered) if self.probabilities else ()
                 yield "\t".join([classification.label, *columns])
 
 
@@ -104,7 +104,7 @@ class _Tagger:
         sentences = [(line.text or "").split() for line in lines]
         for words, probabilities in zip(sentences, tag_probabilities(encoder, sentences), strict=True):
             tags = [labels[n] for n in probabilities.argmax(1)]
-            best = [f"{p:.{PROBABILITY_DIGITS}f}" for p in probabilities.max(1, initial=0.0)]
+            best = [f"{p:.{PRINTED_DIGITS}f}" for p in probabilities.max(1, initial=0.0)]
             if self.as_json:
                 yield _json({"words": words, "tags": tags, "probabilities": [float(p) for p in best]})
                 continue

@@ -23,7 +23,7 @@ from regard.cli.options import (
     file_option,
     option,
 )
-from regard.registry import TASKS
+from regard.registry import TASK_REGISTRY
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
@@ -39,7 +39,7 @@ EXAMPLES = examples(
 
 
 def _task_help() -> str:
-    return f"{', '.join(TASKS.names())}, or a TOML file."
+    return f"{', '.join(TASK_REGISTRY.names())}, or a TOML file."
 
 
 class TrainCommand(TyperCommand):
@@ -119,7 +119,7 @@ def run(
         data_settings: dict[str, Any] = {name: files for name, files in splits.items() if files}
         if skip_invalid:
             data_settings["skip_invalid"] = True
-        task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASKS else None
+        task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASK_REGISTRY else None
         if task is not None:
             options = {
                 "--valid": splits["valid"],
@@ -169,7 +169,7 @@ def _sources(
     from regard.errors import ConfigError
 
     sources: list[ConfigSource] = []
-    names = ", ".join(TASKS.names())
+    names = ", ".join(TASK_REGISTRY.names())
     if folder is not None and (task_or_file is None or task is not None):
         raise ConfigError(f"{folder}: a folder is for the data files that a TOML file names; pass --data instead.")
     if task is not None:
@@ -213,8 +213,10 @@ def _file_sources(file: str, folder: Path | None) -> "list[ConfigSource]":
     from regard.errors import ConfigError
 
     if not file.endswith(".toml") and not Path(file).is_file():
-        hint = " (it is a preset: pass it with --preset)" if file in preset_names() else did_you_mean(file, TASKS)
-        raise ConfigError(f"{file!r} is not a task{hint}; pass {', '.join(TASKS.names())}, or a TOML file.")
+        hint = (
+            " (it is a preset: pass it with --preset)" if file in preset_names() else did_you_mean(file, TASK_REGISTRY)
+        )
+        raise ConfigError(f"{file!r} is not a task{hint}; pass {', '.join(TASK_REGISTRY.names())}, or a TOML file.")
     sources = load_sources(Path(file))
     return sources if folder is None else [resolve_paths(folder, source) for source in sources]
 

@@ -14,7 +14,7 @@ from regard.config.recurrent import (
 )
 from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
 from regard.config.transformer import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
-from regard.registry import TASKS
+from regard.registry import TASK_REGISTRY
 
 
 class TaskInfo(Protocol):
@@ -130,10 +130,10 @@ class Config(BaseConfig):
     @field_validator("training")
     @classmethod
     def _check_task_exists(cls, training: TrainingConfig) -> TrainingConfig:
-        if training.task is not None and training.task not in TASKS:
+        if training.task is not None and training.task not in TASK_REGISTRY:
             raise ValueError(
-                f"training.task = {training.task!r} is not a task{did_you_mean(training.task, TASKS.names())}: "
-                f"use one of {', '.join(TASKS.names())}"
+                f"training.task = {training.task!r} is not a task{did_you_mean(training.task, TASK_REGISTRY.names())}: "
+                f"use one of {', '.join(TASK_REGISTRY.names())}"
             )
         return training
 
@@ -192,4 +192,4 @@ class Config(BaseConfig):
 
 
 def _task_info(name: str) -> TaskInfo:
-    return cast(TaskInfo, TASKS[name])
+    return cast(TaskInfo, TASK_REGISTRY[name])

@@ -21,13 +21,13 @@ from regard.models.network import Network
 
 SCORING_BATCH_TOKENS = 2048
 LOGITS_CHUNK = 256  # positions whose logits are in memory at a time
-Ids = Sequence[int]
+TokenIds = Sequence[int]
 
 
 def pair_log_probabilities(
     networks: Sequence[Network],
-    sources: Sequence[Ids],
-    targets: Sequence[Ids],
+    sources: Sequence[TokenIds],
+    targets: Sequence[TokenIds],
     tokens: SpecialTokensConfig,
     features: Sequence[TokenFeatures] = (),
 ) -> list[list[float]]:
@@ -63,7 +63,7 @@ def pair_log_probabilities(
 
 
 def text_log_probabilities(
-    networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokensConfig, window: int | None = None
+    networks: Sequence[Network], texts: Sequence[TokenIds], tokens: SpecialTokensConfig, window: int | None = None
 ) -> list[list[float]]:
     """Return the log-probability of each token of each text, end token last, given the tokens before it.
 
@@ -90,7 +90,7 @@ def text_log_probabilities(
 @torch.inference_mode()
 def score_tokens(
     networks: Sequence[Network],
-    text: Ids,
+    text: TokenIds,
     tokens: SpecialTokensConfig,
     top_logprobs: int,
     window: int | None = None,

@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.tokens import WordSpan
 
-METHOD = "the head whose weights agree best, by mean cosine, with the cost of leaving out each source token"
+HEAD_SELECTION = "the head whose weights agree best, by mean cosine, with the cost of leaving out each source token"
 MAX_BATCH_TOKENS = 4096  # of source and target, in one batch of erasure
 
 
@@ -58,7 +58,7 @@ class Alignment:
     def as_dict(self) -> dict[str, Any]:
         """Return the alignment with its method and pairs, for JSON."""
         return {
-            "method": METHOD,
+            "method": HEAD_SELECTION,
             "chosen": vars(self.chosen),
             "heads": [vars(head) for head in self.heads],
             "source": [word.text for word in self.source],

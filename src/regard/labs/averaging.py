@@ -64,7 +64,7 @@ class LayerParts:
 
 
 ATTENTION, LINEAR, COMPLETE = "attention only", "linear feed-forward", "with feed-forward"
-VARIANTS = {
+LAYER_VARIANTS = {
     ATTENTION: LayerParts(False),
     LINEAR: LayerParts(True, activation=False),
     COMPLETE: LayerParts(True),
@@ -80,19 +80,19 @@ COLLAPSE_VARIANTS = {
 
 def run(context: LabContext) -> LabResult:
     """Measure linearity and rank collapse, and learn parity."""
-    fixed = {name: nonlinearity(parts) for name, parts in VARIANTS.items()}
-    free = nonlinearity(VARIANTS[ATTENTION], fix_weights=False)
+    fixed = {name: nonlinearity(parts) for name, parts in LAYER_VARIANTS.items()}
+    free = nonlinearity(LAYER_VARIANTS[ATTENTION], fix_weights=False)
     layers, draws = context.by_effort(4, 6, 6), context.by_effort(2, 5, 20)
     spreads = {
         name: [token_spread(parts, layers, seed) for seed in range(draws)] for name, parts in COLLAPSE_VARIANTS.items()
     }
     steps, seeds = context.by_effort(120, 300, 400), context.by_effort(1, 3, 5)
     depths = context.by_effort([2], [1, 2, 4], [1, 2, 4, 8])
-    tasks = [(name, False, depth) for depth in depths for name in VARIANTS] + [(ATTENTION, True, depths[0])]
+    tasks = [(name, False, depth) for depth in depths for name in LAYER_VARIANTS] + [(ATTENTION, True, depths[0])]
     losses: dict[str, list[list[float]]] = {}
     for name, with_context, depth in tasks:
         label = _run_name(name, with_context, depth)
-        losses[label] = [_learn_parity(VARIANTS[name], depth, with_context, steps, seed) for seed in range(seeds)]
+        losses[label] = [_learn_parity(LAYER_VARIANTS[name], depth, with_context, steps, seed) for seed in range(seeds)]
         context.log(f"  {label}: loss {_mean_final(losses[label]):.3f} nats after {steps} steps")
     linear = [_run_name(name, False, depth) for name in (ATTENTION, LINEAR) for depth in depths]
     complete = [_run_name(COMPLETE, False, depth) for depth in depths]

@@ -73,7 +73,7 @@ class BlockVariant:
 
 POST, PRE, NO_NORM, NO_RESIDUAL, NEITHER = "post-norm", "pre-norm", "no normalization", "no residuals", "neither"
 SMALL_INIT = "no normalization, small init"
-VARIANTS = {
+BLOCK_VARIANTS = {
     POST: BlockVariant(),
     PRE: BlockVariant(order="pre"),
     NO_NORM: BlockVariant(norm="none"),
@@ -100,10 +100,10 @@ def run(context: LabContext) -> LabResult:
     depths = context.by_effort([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
     rates = context.by_effort([1e-2], [3e-3, 1e-2], [3e-3, 1e-2])
     steps, seeds = context.by_effort(60, 120, 160), context.by_effort(1, 2, 2)
-    names = context.by_effort([POST, NO_NORM, NO_RESIDUAL, SMALL_INIT], [*VARIANTS], [*VARIANTS])
+    names = context.by_effort([POST, NO_NORM, NO_RESIDUAL, SMALL_INIT], [*BLOCK_VARIANTS], [*BLOCK_VARIANTS])
     accuracies: dict[str, list[list[float]]] = {}  # by variant: for each seed, at each depth
     for name in names:
-        by_depth = [_best_accuracies(VARIANTS[name], depth, rates, steps, seeds) for depth in depths]
+        by_depth = [_best_accuracies(BLOCK_VARIANTS[name], depth, rates, steps, seeds) for depth in depths]
         accuracies[name] = [list(values) for values in zip(*by_depth, strict=True)]
         context.log(f"  {name}: accuracy {fmean(run[-1] for run in accuracies[name]):.0%} at {depths[-1]} layers")
     depth, surface_steps, networks, directions = context.by_effort((4, 80, 2, 1), (4, 240, 2, 2), (4, 300, 3, 2))

@@ -47,7 +47,7 @@ RNN, LSTM, GRU, TRANSFORMER = "RNN", "LSTM", "GRU", "Transformer"
 GATED = (LSTM, GRU)
 SYMBOLS = 8
 LEARNED = 0.9  # accuracy from which a distance counts as learned
-TEST_SEEDS = (2000, 1000)  # offsets of the seeds of test data: for selecting the learning rate, and for reporting
+TEST_SEED_OFFSETS = (2000, 1000)  # of test data: for selecting the learning rate, and for reporting
 AccuracyByDistance = dict[int, list[float]]  # the accuracy of each seed
 
 
@@ -156,7 +156,7 @@ def _recall(
     network = build(config)
     batch = context.by_effort(16, 32, 32)
     fit(network, recall_task(SYMBOLS, distance, batch, seed), steps, learning_rate=learning_rate)
-    tests = (next(recall_task(SYMBOLS, distance, 512, seed=offset + seed)) for offset in TEST_SEEDS)
+    tests = (next(recall_task(SYMBOLS, distance, 512, seed=offset + seed)) for offset in TEST_SEED_OFFSETS)
     return TrialAccuracy(*(accuracy(network, test) for test in tests))
 
 

@@ -45,17 +45,17 @@ words and layers; the experiment only confirms it. How well position schemes wor
 move with the words.
 """
 
-WORDS = ("man", "eats", "small", "dinosaur")
-ORDERS = torch.tensor(list(permutations(range(len(WORDS)))))  # (N, T)
+ORDERED_WORDS = ("man", "eats", "small", "dinosaur")
+ORDERS = torch.tensor(list(permutations(range(len(ORDERED_WORDS)))))  # (N, T)
 SHOWN_ORDER = ORDERS.tolist().index([2, 3, 1, 0])  # small dinosaur eats man
 WIDTH = 32
 ROUNDING = 1e-5  # rounding error of single precision, relative to the norm of a vector
 NONE, SINUSOIDAL, CAUSAL, ALIBI = "no positions", "sinusoidal", "no positions, causal mask", "ALiBi"
-SCHEMES: dict[str, PositionsConfig] = {
+ENCODER_POSITIONS: dict[str, PositionsConfig] = {
     NONE: NoPositionsConfig(),
     SINUSOIDAL: SinusoidalPositionsConfig(),
-    "learned": LearnedPositionsConfig(max_length=len(WORDS)),
-    "relative": RelativePositionsConfig(max_distance=len(WORDS)),
+    "learned": LearnedPositionsConfig(max_length=len(ORDERED_WORDS)),
+    "relative": RelativePositionsConfig(max_distance=len(ORDERED_WORDS)),
     "rotary": RotaryPositionsConfig(),
     ALIBI: AlibiPositionsConfig(),
 }
@@ -66,12 +66,12 @@ def run(context: LabContext) -> LabResult:
     """Encode all orders, and train classifiers to distinguish them."""
     outputs = {name: _outputs(name) for name in (NONE, SINUSOIDAL, CAUSAL)}
     changes = {name: output_change(vectors) for name, vectors in outputs.items()}
-    schemes = context.by_effort([NONE, SINUSOIDAL], [*SCHEMES], [*SCHEMES])
+    schemes = context.by_effort([NONE, SINUSOIDAL], [*ENCODER_POSITIONS], [*ENCODER_POSITIONS])
     steps, seeds = context.by_effort(150, 300, 600), context.by_effort(1, 3, 5)
     probabilities: dict[str, list[float]] = {}
     curves: dict[str, list[list[float]]] = {}
     for name in schemes:
-        runs = [_train_classifier(SCHEMES[name], steps, seed) for seed in range(seeds)]
+        runs = [_train_classifier(ENCODER_POSITIONS[name], steps, seed) for seed in range(seeds)]
         curves[name], probabilities[name] = [losses for losses, _ in runs], [correct for _, correct in runs]
         context.log(f"  {name}: probability of the correct order {fmean(probabilities[name]):.1%} after {steps} steps")
     orders = len(ORDERS)
@@ -125,17 +125,19 @@ def _symmetry(change: OutputChange) -> str:
 @torch.no_grad()
 def _outputs(name: str) -> Tensor:
     """Return the outputs of an untrained network for each order (N, T, C)."""
-    network = _decoder() if name == CAUSAL else _encoder(SCHEMES[name], seed=0)
+    network = _decoder() if name == CAUSAL else _encoder(ENCODER_POSITIONS[name], seed=0)
     network.eval()
     return network.decode(ORDERS) if name == CAUSAL else network.encode(ORDERS).states
 
 
 def _encoder(positions: PositionsConfig, seed: int) -> EncoderNetwork:
     torch.manual_seed(seed)
-    head = ClassHeadConfig(labels=tuple(" ".join(WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0)
+    head = ClassHeadConfig(
+        labels=tuple(" ".join(ORDERED_WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0
+    )
     network = build(
         EncoderOnlyConfig(
-            vocab_size=len(WORDS),
+            vocab_size=len(ORDERED_WORDS),
             width=WIDTH,
             layers=2,
             heads=4,
@@ -153,7 +155,7 @@ def _decoder() -> Network:
     torch.manual_seed(0)
     return build(
         DecoderOnlyConfig(
-            vocab_size=len(WORDS),
+            vocab_size=len(ORDERED_WORDS),
             width=WIDTH,
             layers=2,
             heads=4,
@@ -183,7 +185,7 @@ def _outputs_figure(outputs: dict[str, Tensor]) -> LabFigure:
         for n, name in enumerate((NONE, SINUSOIDAL)):
             for m, (order, index) in enumerate(zip(orders, (0, SHOWN_ORDER), strict=True)):
                 ax = figure.add_subplot(2, 2, 1 + 2 * n + m)
-                words = [WORDS[word] for word in order]
+                words = [ORDERED_WORDS[word] for word in order]
                 heat_map(ax, outputs[name][index], words, title=f"{name}: {' '.join(words)}", limit=2.0)
     return LabFigure(
         "vectors",

@@ -35,7 +35,7 @@ instead. The label of the last character of an excerpt lies outside it, so some 
 """
 
 CAUSAL, UNMASKED, REAL = "causal mask", "no mask", "real text"
-VARIANTS = {CAUSAL: True, UNMASKED: False}
+MASK_VARIANTS = {CAUSAL: True, UNMASKED: False}
 PROMPT_LENGTH = 16
 
 
@@ -62,11 +62,14 @@ def run(context: LabContext) -> LabResult:
     reference, _ = _train(True, size, corpus, seed=seeds)
     excerpts = corpus.validation_batch(size.length, tests)
     prompts, real = excerpts.inputs[:, :PROMPT_LENGTH], excerpts.inputs[:, PROMPT_LENGTH:]
-    fits: dict[str, list[FitResult]] = {name: [] for name in VARIANTS}
-    parallel, incremental = ({name: list[float]() for name in VARIANTS} for _ in range(2))
-    generated_loss = {REAL: [continuation_loss(reference, prompts, real)], **{name: list[float]() for name in VARIANTS}}
+    fits: dict[str, list[FitResult]] = {name: [] for name in MASK_VARIANTS}
+    parallel, incremental = ({name: list[float]() for name in MASK_VARIANTS} for _ in range(2))
+    generated_loss = {
+        REAL: [continuation_loss(reference, prompts, real)],
+        **{name: list[float]() for name in MASK_VARIANTS},
+    }
     samples: dict[str, list[str]] = {}
-    for name, causal_mask in VARIANTS.items():
+    for name, causal_mask in MASK_VARIANTS.items():
         for seed in range(seeds):
             network, fitted = _train(causal_mask, size, corpus, seed)
             fits[name].append(fitted)
@@ -178,7 +181,7 @@ def _figure(
         groups = {
             "validation,\nparallel": parallel,
             "validation,\nincremental": incremental,
-            "generated,\nreference model": {name: generated_loss[name] for name in (*VARIANTS, REAL)},
+            "generated,\nreference model": {name: generated_loss[name] for name in (*MASK_VARIANTS, REAL)},
         }
         bars(right, groups, title="loss after training (nats per character)")
     losses = {

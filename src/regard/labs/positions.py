@@ -34,7 +34,7 @@ found no difference from learned positions at the trained lengths.
 """
 
 NONE = "no positions"
-SCHEMES: dict[str, dict[str, object]] = {
+POSITION_SETTINGS: dict[str, dict[str, object]] = {
     "sinusoidal": {"kind": "sinusoidal"},
     "learned": {"kind": "learned"},
     "relative": {"kind": "relative", "max_distance": 8},
@@ -49,7 +49,9 @@ MIN_KEPT = 0.8  # of the accuracy at the end of the trained length, by a scheme 
 
 def run(context: LabContext) -> LabResult:
     """Train at one length and test at twice that length."""
-    names = context.by_effort(["sinusoidal", "learned", "relative", "rotary", "ALiBi"], list(SCHEMES), list(SCHEMES))
+    names = context.by_effort(
+        ["sinusoidal", "learned", "relative", "rotary", "ALiBi"], list(POSITION_SETTINGS), list(POSITION_SETTINGS)
+    )
     length, seeds = context.by_effort(12, 20, 32), context.by_effort(1, 3, 4)
     curves: dict[str, list[list[float]]] = {}
     for name in names:
@@ -98,7 +100,7 @@ def _extrapolation_summary(extrapolates: Mapping[str, bool]) -> str:
 
 
 def _network(name: str, max_length: int, width: int) -> Network:
-    positions = {**SCHEMES[name], **({"max_length": max_length} if name == "learned" else {})}
+    positions = {**POSITION_SETTINGS[name], **({"max_length": max_length} if name == "learned" else {})}
     settings = {"positions": positions, "width": width, "layers": 1, "heads": 4, "feed_forward": 2 * width}
     vocab_size = SYMBOLS + FIRST_SYMBOL
     return build(

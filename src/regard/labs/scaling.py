@@ -32,7 +32,7 @@ such as normalized queries and keys, are not tested.
 """
 
 KEYS = 32
-NAMES = {True: "scaled", False: "unscaled"}
+SCALING_NAMES = {True: "scaled", False: "unscaled"}
 QUERY_BATCH = 128  # queries at a time, to limit memory
 VANISHED = 0.01  # fraction of the median gradient of the scaled softmax
 
@@ -78,15 +78,15 @@ def run(context: LabContext) -> LabResult:
     widths = context.by_effort([4, 16, 64, 256, 1024], [2**n for n in range(1, 12)], [2**n for n in range(1, 12)])
     queries = context.by_effort(256, 1024, 4096)
     by_width = [softmax_stats(width, queries) for width in widths]
-    stats = {scaled: [pair[scaled] for pair in by_width] for scaled in NAMES}
+    stats = {scaled: [pair[scaled] for pair in by_width] for scaled in SCALING_NAMES}
     steps, seeds = context.by_effort(250, 400, 600), context.by_effort(1, 3, 5)
     fits: dict[bool, list[FitResult]] = {}
     final: dict[bool, list[float]] = {}
-    for scaled in NAMES:
+    for scaled in SCALING_NAMES:
         fits[scaled] = [_learn_copying(scaled, steps, seed, context) for seed in range(seeds)]
         final[scaled] = [fitted.final_loss for fitted in fits[scaled]]
-        context.log(f"  {NAMES[scaled]}: loss {fmean(final[scaled]):.3f} nats after {steps} steps")
-    scaled_stats, unscaled_stats = (stats[scaled][-1] for scaled in NAMES)
+        context.log(f"  {SCALING_NAMES[scaled]}: loss {fmean(final[scaled]):.3f} nats after {steps} steps")
+    scaled_stats, unscaled_stats = (stats[scaled][-1] for scaled in SCALING_NAMES)
     return LabResult(
         holds=unscaled_stats.mean_entropy < 0.25 * scaled_stats.mean_entropy
         and unscaled_stats.median < 0.1 * scaled_stats.median
@@ -101,7 +101,7 @@ def run(context: LabContext) -> LabResult:
             "gradient_lower_quartile": _by_name(stats, lambda stat: stat.quantile(0.25)),
             "gradient_upper_quartile": _by_name(stats, lambda stat: stat.quantile(0.75)),
             "gradient_mean": _by_name(stats, lambda stat: stat.mean),
-            "final_loss": {NAMES[scaled]: losses for scaled, losses in final.items()},
+            "final_loss": {SCALING_NAMES[scaled]: losses for scaled, losses in final.items()},
         },
         figures=[_figure(widths, stats, fits)],
         tables=[_table(widths, stats)],
@@ -111,11 +111,11 @@ def run(context: LabContext) -> LabResult:
 def softmax_stats(width: int, queries: int) -> dict[bool, SoftmaxStats]:
     """Return the statistics for keys of this width, scaled (True) and unscaled (False)."""
     generator = torch.Generator().manual_seed(width)
-    batches: dict[bool, list[SoftmaxStats]] = {scaled: [] for scaled in NAMES}
+    batches: dict[bool, list[SoftmaxStats]] = {scaled: [] for scaled in SCALING_NAMES}
     for _ in range(0, queries, QUERY_BATCH):
         query = torch.randn(QUERY_BATCH, width, generator=generator)
         keys = torch.randn(QUERY_BATCH, KEYS, width, generator=generator)
-        for scaled in NAMES:
+        for scaled in SCALING_NAMES:
             batches[scaled].append(batch_stats(query, keys, 1 / math.sqrt(width) if scaled else 1.0))
     return {
         scaled: SoftmaxStats(
@@ -136,7 +136,7 @@ def batch_stats(query: Tensor, keys: Tensor, scale: float) -> SoftmaxStats:
 
 def _softmax_summary(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> str:
     """Return the statistics of the widest keys, and up to which width the gradient is larger without scaling."""
-    scaled, unscaled = (stats[name][-1] for name in NAMES)
+    scaled, unscaled = (stats[name][-1] for name in SCALING_NAMES)
     larger_unscaled = [
         width
         for width, with_scaling, without in zip(widths, stats[True], stats[False], strict=True)
@@ -183,14 +183,17 @@ def _figure(widths: list[int], stats: dict[bool, list[SoftmaxStats]], fits: dict
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
         lines = {
-            NAMES[scaled]: LineSeries(widths, [stat.mean_entropy for stat in row]) for scaled, row in stats.items()
+            SCALING_NAMES[scaled]: LineSeries(widths, [stat.mean_entropy for stat in row])
+            for scaled, row in stats.items()
         }
         entropy = line_chart(left, lines, title="entropy of the weights (nats)", xlabel=xlabel, xscale="log")
-        lines = {NAMES[scaled]: _interquartile_line(widths, row) for scaled, row in stats.items()}
+        lines = {SCALING_NAMES[scaled]: _interquartile_line(widths, row) for scaled, row in stats.items()}
         title = "norm of ∂ weights / ∂ query"
         gradient = line_chart(middle, lines, title=title, xlabel=xlabel, xscale="log", yscale="log")
         steps = range(1, len(fits[True][0].losses) + 1)
-        curves = {NAMES[scaled]: over_seeds(steps, [stat.losses for stat in runs]) for scaled, runs in fits.items()}
+        curves = {
+            SCALING_NAMES[scaled]: over_seeds(steps, [stat.losses for stat in runs]) for scaled, runs in fits.items()
+        }
         loss = line_chart(right, curves, title="loss of the copy task (nats)", xlabel="step", markers=False)
     return LabFigure(
         "scaling",
@@ -207,7 +210,7 @@ def _interquartile_line(widths: list[int], row: list[SoftmaxStats]) -> LineSerie
 
 
 def _by_name(stats: dict[bool, list[SoftmaxStats]], value: Callable[[SoftmaxStats], float]) -> dict[str, list[float]]:
-    return {NAMES[scaled]: [value(stat) for stat in row] for scaled, row in stats.items()}
+    return {SCALING_NAMES[scaled]: [value(stat) for stat in row] for scaled, row in stats.items()}
 
 
 def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable:
@@ -222,7 +225,7 @@ def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable
     ]
     header = [
         "d_k",
-        *(f"{what}, {name}" for what in ("entropy", "gradient", "mean gradient") for name in NAMES.values()),
+        *(f"{what}, {name}" for what in ("entropy", "gradient", "mean gradient") for name in SCALING_NAMES.values()),
     ]
     return LabTable("Softmax over 32 keys; gradient: median, quartiles and mean", header, rows)
 

@@ -42,7 +42,7 @@ was just given, unless the last normalization weights start with both signs, as 
 """
 
 TIED, UNTIED = "all tied", "none tied"
-VARIANTS: dict[str, Settings] = {
+TYING_VARIANTS: dict[str, Settings] = {
     TIED: {},
     "separate output": {"model": {"tie_output": False}},
     "separate source": {"model": {"share_embeddings": False}},
@@ -52,7 +52,7 @@ VARIANTS: dict[str, Settings] = {
 
 def run(context: LabContext) -> LabResult:
     """Train and evaluate every variant."""
-    names = context.by_effort([TIED, UNTIED], list(VARIANTS), list(VARIANTS))
+    names = context.by_effort([TIED, UNTIED], list(TYING_VARIANTS), list(TYING_VARIANTS))
     data = translation_data(context, context.by_effort(QUICK_PAIRS, None, None))
     steps = context.by_effort(140, comparison_steps(context), comparison_steps(context))
     pairs, seeds = data.test[: context.by_effort(80, 200, 300)], range(1, 4)
@@ -60,7 +60,7 @@ def run(context: LabContext) -> LabResult:
     for name in names:
         for seed in seeds if name in (TIED, UNTIED) else seeds[:1]:
             size = context.by_effort({"model": {"width": 64}}, {}, {})
-            settings = {**merge_settings(size, VARIANTS[name]), "training": training_settings(steps, seed)}
+            settings = {**merge_settings(size, TYING_VARIANTS[name]), "training": training_settings(steps, seed)}
             model = train_translator(context, settings, f"a translation model, {name}", data)
             scores.setdefault(name, []).append(evaluate_translator(model, pairs))
     saved = 1 - scores[TIED][0].parameters / scores[UNTIED][0].parameters

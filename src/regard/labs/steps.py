@@ -34,7 +34,7 @@ count is about processing a given sequence: generation is sequential in a Transf
 """
 
 RNN, LSTM, ATTENTION = "RNN", "LSTM", "self-attention"
-NAMES = (RNN, LSTM, ATTENTION)
+LAYER_KINDS = (RNN, LSTM, ATTENTION)
 PassKind = Literal["forward", "training"]
 
 
@@ -46,14 +46,14 @@ def run(context: LabContext) -> LabResult:
     chains = {
         name: [sequential_operations(network, sequences[n]) for n in lengths] for name, network in networks.items()
     }
-    context.log(f"  sequential operations: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
+    context.log(f"  sequential operations: {', '.join(f'{name} {chains[name][-1]:,}' for name in LAYER_KINDS)}")
     rounds = context.by_effort(20, 10, 20)
     times: dict[PassKind, dict[str, list[float]]] = {
         "forward": _times(networks, sequences, _forward, rounds),
         "training": _times(networks, sequences, _forward_and_backward, rounds),
     }
-    growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # when the length doubles
-    longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
+    growth = {name: chains[name][-1] / chains[name][-2] for name in LAYER_KINDS}  # when the length doubles
+    longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in LAYER_KINDS}
     return LabResult(
         holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
         summary=f"For {longest:,} tokens the RNN needs {chains[RNN][-1]:,} sequential operations and the LSTM "
@@ -128,7 +128,7 @@ def _figure(
         ]
         descriptions = []
         for ax, (title, values) in zip(figure.subplots(1, 3), panels, strict=True):
-            lines = {name: LineSeries(lengths, values[name]) for name in NAMES}
+            lines = {name: LineSeries(lengths, values[name]) for name in LAYER_KINDS}
             description = line_chart(ax, lines, title=title, xlabel="sequence length n", xscale="log", yscale="log")
             descriptions.append(description)
     return LabFigure(
@@ -146,12 +146,12 @@ def _milliseconds(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
 def _table(
     lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[PassKind, Mapping[str, list[float]]]
 ) -> LabTable:
-    header = ["n", *(f"{name}, operations" for name in NAMES), *(f"{name}, ms" for name in NAMES)]
+    header = ["n", *(f"{name}, operations" for name in LAYER_KINDS), *(f"{name}, ms" for name in LAYER_KINDS)]
     rows = [
         [
             f"{length:,}",
-            *(f"{chains[name][n]:,}" for name in NAMES),
-            *(f"{1000 * times['training'][name][n]:,.1f}" for name in NAMES),
+            *(f"{chains[name][n]:,}" for name in LAYER_KINDS),
+            *(f"{1000 * times['training'][name][n]:,.1f}" for name in LAYER_KINDS),
         ]
         for n, length in enumerate(lengths)
     ]

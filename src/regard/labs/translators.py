@@ -86,9 +86,9 @@ def _phrasebook_splits() -> dict[str, list[AlignedPair]]:
 
 # --- toy corpus -------------------------------------------------------------------------------------------------------
 
-NAMES = ("Marco", "Anna", "Luca", "Maria", "Paolo", "Chiara")
+FIRST_NAMES = ("Marco", "Anna", "Luca", "Maria", "Paolo", "Chiara")
 VERBS = {"see": "vede", "find": "trova", "want": "vuole", "love": "ama", "draw": "disegna", "describe": "descrive"}
-NOUNS = {
+TEMPLATE_NOUNS = {
     "house": "casa",
     "car": "macchina",
     "door": "porta",
@@ -112,7 +112,7 @@ def toy_pairs() -> list[AlignedPair]:
     >>> pair.alignment
     ((0, 0), (1, 1), (2, 2), (3, 4), (4, 3), (5, 5))
     """
-    parts = product(NAMES, VERBS, NOUNS, ADJECTIVES, ("statement", "negation", "question"))
+    parts = product(FIRST_NAMES, VERBS, TEMPLATE_NOUNS, ADJECTIVES, ("statement", "negation", "question"))
     pairs = [_toy_pair(*choice) for choice in parts]
     stride = 1399  # coprime to the number of pairs, so that every pair occurs once
     return [pairs[n * stride % len(pairs)] for n in range(len(pairs))]
@@ -120,7 +120,7 @@ def toy_pairs() -> list[AlignedPair]:
 
 def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> AlignedPair:
     """Return a pair; words of the same role are aligned."""
-    ending = "a" if NOUNS[noun].endswith("a") else "o"
+    ending = "a" if TEMPLATE_NOUNS[noun].endswith("a") else "o"
     subject, auxiliary, infinitive = (name, "subject"), ("does", "verb"), (verb, "verb")
     openings = {
         "statement": [subject, (f"{verb}s", "verb")],
@@ -131,7 +131,12 @@ def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> Ali
     english = [*openings[mood], ("the", "article"), (adjective, "adjective"), (noun, "noun"), mark]
     article = ("la" if ending == "a" else "il", "article")
     negation = [("non", "not")] if mood == "negation" else []
-    predicate = [(VERBS[verb], "verb"), article, (NOUNS[noun], "noun"), (ADJECTIVES[adjective] + ending, "adjective")]
+    predicate = [
+        (VERBS[verb], "verb"),
+        article,
+        (TEMPLATE_NOUNS[noun], "noun"),
+        (ADJECTIVES[adjective] + ending, "adjective"),
+    ]
     italian = [subject, *negation, *predicate, mark]
     sides = [[GlossedWord(text, (role,)) for text, role in side] for side in (english, italian)]
     return AlignedPair(spell(sides[0]), spell(sides[1]), align(*sides))

@@ -23,7 +23,7 @@ from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.metrics import Metrics
 
 BATCH_WAIT_SECONDS = 0.003  # how long a batch waits for more texts, under load only
-CHARACTERS_PER_TOKEN = 4  # approximately
+ESTIMATED_CHARACTERS_PER_TOKEN = 4  # approximately
 MAX_RETRY_SECONDS = 60
 Text = TypeVar("Text")  # a text, a pair of texts, or the words of a sentence
 Job = TypeVar("Job")  # options of the work; texts with equal jobs share batches
@@ -32,7 +32,7 @@ Output = TypeVar("Output")
 
 def search_cost(text: str, options: TranslationOptions) -> int:
     """Return the approximate number of tokens that a beam search follows, over all hypotheses."""
-    tokens = max(len(text) // CHARACTERS_PER_TOKEN + 1, options.search.constraints.min_length)
+    tokens = max(len(text) // ESTIMATED_CHARACTERS_PER_TOKEN + 1, options.search.constraints.min_length)
     return tokens * options.search.beam
 
 

@@ -22,7 +22,7 @@ from regard.decoding.text_encoder import (
     labels_of_head,
     tag_probabilities,
 )
-from regard.serving.batching import CHARACTERS_PER_TOKEN
+from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 
 MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
 
@@ -113,4 +113,4 @@ def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:
     (4, 3)
     """
     characters = len(text) if isinstance(text, str) else sum(map(len, text))
-    return characters // CHARACTERS_PER_TOKEN + 1
+    return characters // ESTIMATED_CHARACTERS_PER_TOKEN + 1

@@ -41,7 +41,7 @@ def describe_abilities(names: Sequence[Ability]) -> str:
     return " and ".join(ABILITY_PHRASES[name] for name in names)
 
 
-class ModelArgument(NamedTuple):
+class ServedModelArgument(NamedTuple):
     """Model as the command line names it."""
 
     name: str
@@ -49,20 +49,20 @@ class ModelArgument(NamedTuple):
     languages: tuple[str, str] | None
 
 
-def parse_model_argument(text: str) -> ModelArgument:
+def parse_model_argument(text: str) -> ServedModelArgument:
     """Parse `folder`, `name=folder` or `name[en-it]=folder`; `[zh-Hans:en]` where a language code has a hyphen.
 
     >>> parse_model_argument("mine[en-it]=runs/demo")
-    ModelArgument(name='mine', folder=PosixPath('runs/demo'), languages=('en', 'it'))
+    ServedModelArgument(name='mine', folder=PosixPath('runs/demo'), languages=('en', 'it'))
     """
     match = None if Path(text).is_dir() else _ARGUMENT.fullmatch(text)
     if match is None and "]=" in text and not Path(text).exists():
         raise ConfigError(f"{text}: put two languages into the brackets, as in mine[en-it]=folder.")
     if match is None:
-        return ModelArgument(Path(text).resolve().name, Path(text), None)
+        return ServedModelArgument(Path(text).resolve().name, Path(text), None)
     folder = Path(match["folder"])
     languages = (match["source"], match["target"]) if match["source"] else None
-    return ModelArgument(match["name"] or folder.resolve().name, folder, languages)
+    return ServedModelArgument(match["name"] or folder.resolve().name, folder, languages)
 
 
 class LoadedModel:

@@ -19,7 +19,6 @@ from regard.serving.limits import Limits, check_limits
 PROBABILITY_DIGITS = 6
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 Timeout = Annotated[float, Field(gt=0)]
 Body = TypeVar("Body", bound="RequestModel")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from regard.models.recurrent import BidirectionalLanguageModel
     from regard.training.losses import BidirectionalBatch, Objective, TokenBatch
 
-SIZES = [
+BIDIRECTIONAL_LM_SIZES = [
     NetworkSize(3_000_000, "small", 256, 2, None, None, 0.3),
     NetworkSize(50_000_000, "medium", 512, 2, None, None, 0.2),
     NetworkSize(math.inf, "large", 1024, 2, None, None, 0.1),
@@ -57,7 +57,7 @@ class BidirectionalLMTask(LanguageModelingTask):
 
     def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
         """Settings for this amount of text."""
-        size = choose_size(SIZES, stats.characters)
+        size = choose_size(BIDIRECTIONAL_LM_SIZES, stats.characters)
         tokenizer = text_tokenizer(stats.characters, user)
         tokens = token_count(stats.characters, tokenizer.value)
         return [

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.training.losses import LabelBatch, PredictLabels
 
-SIZES = [
+LABELING_SIZES = [
     NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
     NetworkSize(1_000_000, "a medium encoder", 256, 4, 4, 1024, 0.1),
     NetworkSize(math.inf, "a larger encoder", 512, 6, 8, 2048, 0.1),
@@ -58,7 +58,7 @@ class LabelingTask(NetworkTask):
                 *length_settings(tokens, epochs, user, min_steps=200),
             ]
         else:
-            size = choose_size(SIZES, stats.examples)
+            size = choose_size(LABELING_SIZES, stats.examples)
             settings = [
                 *network_settings(size, f"{stats.examples:,} {self.examples}: {size.name}"),
                 AutomaticSetting("model.activation", "gelu", "as BERT"),

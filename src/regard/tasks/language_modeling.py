@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from regard.training.losses import Objective, TokenBatch
 
 SAMPLE_PROMPT_TOKENS, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 12, 60, 0.8  # continuations shown at each validation
-SIZES = [
+LANGUAGE_MODEL_SIZES = [
     NetworkSize(3_000_000, "a small GPT", 128, 4, 4, 512, 0.1),
     NetworkSize(50_000_000, "a medium GPT", 256, 6, 8, 1024, 0.1),
     NetworkSize(math.inf, "a larger GPT", 384, 6, 6, 1536, 0.0),
 ]
-RECURRENT_SIZES = [
+RECURRENT_LANGUAGE_MODEL_SIZES = [
     NetworkSize(3_000_000, "a small recurrent network", 256, 2, None, None, 0.2),
     NetworkSize(50_000_000, "a medium recurrent network", 512, 2, None, None, 0.1),
     NetworkSize(math.inf, "a large recurrent network", 1024, 2, None, None, 0.0),
@@ -99,7 +99,7 @@ class LanguageModelingTask(NetworkTask):
 
     def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
         """Settings for this amount of text."""
-        size = choose_size(RECURRENT_SIZES if user.recurrent else SIZES, stats.characters)
+        size = choose_size(RECURRENT_LANGUAGE_MODEL_SIZES if user.recurrent else LANGUAGE_MODEL_SIZES, stats.characters)
         tokenizer = text_tokenizer(stats.characters, user)
         tokens = token_count(stats.characters, tokenizer.value)
         return [

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from regard.training.losses import MaskedBatch, MaskedToken
 
 SAMPLE_TOKENS = 24
-SIZES = [
+MASKED_LM_SIZES = [
     NetworkSize(3_000_000, "a small encoder", 128, 4, 4, 512, 0.1),
     NetworkSize(50_000_000, "a medium encoder", 256, 6, 8, 1024, 0.1),
     NetworkSize(math.inf, "a larger encoder", 384, 6, 6, 1536, 0.1),
@@ -104,7 +104,7 @@ class MaskedLMTask(NetworkTask):
 
     def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
         """Settings for this amount of text."""
-        size = choose_size(SIZES, stats.characters)
+        size = choose_size(MASKED_LM_SIZES, stats.characters)
         tokenizer = user.tokenizer or "bpe"
         tokens = token_count(stats.characters, tokenizer)
         bert = {

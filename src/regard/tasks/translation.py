@@ -65,13 +65,13 @@ if TYPE_CHECKING:
     from regard.training.losses import NextToken, TokenBatch
 
 AS_TRAINED = TranslationOptions(GREEDY, split_sentences=False)  # a training pair may hold several sentences
-NUM_SPECIAL_TOKENS = 1  # each side has one token besides its text: its end, or its start
-SIZES = [
+NUM_BOUNDARY_TOKENS = 1  # each side has one token besides its text: its end, or its start
+TRANSLATION_SIZES = [
     NetworkSize(50_000, "tiny", 128, 4, 4, 256, 0.3),
     NetworkSize(1_000_000, "small", 256, 3, 4, 1024, 0.1),
     NetworkSize(math.inf, "paper-base", 512, 6, 8, 2048, 0.1),
 ]
-RECURRENT_SIZES = [
+RECURRENT_TRANSLATION_SIZES = [
     NetworkSize(50_000, "a small recurrent network", 256, 1, None, None, 0.3),
     NetworkSize(1_000_000, "a medium recurrent network", 256, 2, None, None, 0.2),
     NetworkSize(math.inf, "a large recurrent network", 512, 2, None, None, 0.2),
@@ -125,7 +125,7 @@ class TranslationTask(NetworkTask):
 
     def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
         """Settings for this number of pairs."""
-        size = choose_size(RECURRENT_SIZES if user.recurrent else SIZES, stats.examples)
+        size = choose_size(RECURRENT_TRANSLATION_SIZES if user.recurrent else TRANSLATION_SIZES, stats.examples)
         tokenizer = user.tokenizer or "bpe"
         tokens = token_count(stats.characters / 2, tokenizer)  # of one side
         epochs = min(60, max(3, 4_000_000 / max(1, stats.examples)))
@@ -332,7 +332,7 @@ def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> 
 
 def _lengths(store: TokenStore) -> NDArray[np.int64]:
     source, target, *_ = store.columns  # the others are features of the source
-    return np.stack([source.lengths, target.lengths]) + NUM_SPECIAL_TOKENS
+    return np.stack([source.lengths, target.lengths]) + NUM_BOUNDARY_TOKENS
 
 
 def _tensors(batch: PairBatch) -> "TokenBatch":

@@ -12,7 +12,7 @@ from regard.config import ConfigSource, unchecked_value
 from regard.data.preparation import CorpusStats
 
 SOURCE_NAME = "automatic"
-CHARACTERS_PER_TOKEN = {"character": 1.0, "word": 5.5}  # other tokenizers make subwords, of about 3.5 characters
+CHARACTERS_PER_TOKEN_BY_KIND = {"character": 1.0, "word": 5.5}  # other kinds make subwords, of about 3.5 characters
 SMALL_TEXT = 300_000  # characters; less text is tokenized into characters
 TYPICAL_STATS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # one for each network size
 
@@ -121,7 +121,7 @@ def choose_size(sizes: Sequence[NetworkSize], amount: int) -> NetworkSize:
 
 def token_count(characters: float, tokenizer: str) -> float:
     """Estimated number of tokens of a text."""
-    return characters / CHARACTERS_PER_TOKEN.get(tokenizer, 3.5)
+    return characters / CHARACTERS_PER_TOKEN_BY_KIND.get(tokenizer, 3.5)
 
 
 def network_settings(size: NetworkSize, reason: str) -> list[AutomaticSetting]:

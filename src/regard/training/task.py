@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cas
 from regard.config import Config, ConfigSource, CorpusConfig, EncoderConfig, unchecked_value, validate_sources
 from regard.errors import ConfigError
 from regard.evaluation.scoring import ScoringModel
-from regard.registry import TASKS as TASK_REGISTRY
-from regard.registry import Registry
+from regard.registry import TASK_REGISTRY, Registry
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.html import Markup, document, join, package_file, table, tag
-from regard.interpret.alignment import METHOD, Alignment, align
+from regard.interpret.alignment import HEAD_SELECTION, Alignment, align
 from regard.interpret.attribution import gradient_norms, head_costs
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import decoding_steps, output_log_probability, predictions_of
@@ -208,7 +208,7 @@ def _alignment(trace: ForwardPass) -> Markup:
         return Markup("")
     alignment = align(trace)
     chosen = f"{alignment.chosen.point.removesuffix('.weights')}[{alignment.chosen.head}]"
-    note = f"Attention weights of {chosen}: {METHOD}. Agreement: {alignment.chosen.agreement:.2f} of 1."
+    note = f"Attention weights of {chosen}: {HEAD_SELECTION}. Agreement: {alignment.chosen.agreement:.2f} of 1."
     heatmaps = tag(
         "div", _alignment_heatmap(alignment, costs=False), _alignment_heatmap(alignment, costs=True), class_="pair"
     )

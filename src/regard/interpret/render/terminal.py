@@ -27,7 +27,7 @@ from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.nn.taps import Point
 
 PART_COLUMNS = {"attention": "self", "cross_attention": "cross", "feed_forward": "ff"}
-MAX_HEADS = 12
+MAX_TERMINAL_HEADS = 12
 
 
 def render_trace(trace: ForwardPass) -> Iterator[RenderableType]:
@@ -308,10 +308,10 @@ def _heads(trace: ForwardPass) -> Iterator[RenderableType]:
     if changes:
         table.add_column("prediction without it", no_wrap=True)
     largest = max((abs(head.cost or 0.0) for head in heads), default=1.0) or 1.0
-    for head in heads[:MAX_HEADS]:
+    for head in heads[:MAX_TERMINAL_HEADS]:
         cost = head.cost or 0.0
         cells = [Text(f"{head.entropy:.2f}"), Text(f"{cost:.2f}"), bar(max(0.0, cost) / largest)]
         table.add_row(Text(str(head.intervention)), *cells, *([Text(head.prediction_without or "")] if changes else []))
     yield table
-    if len(heads) > MAX_HEADS:
-        yield Text(f"and {len(heads) - MAX_HEADS} more with lower cost", style="dim")
+    if len(heads) > MAX_TERMINAL_HEADS:
+        yield Text(f"and {len(heads) - MAX_TERMINAL_HEADS} more with lower cost", style="dim")

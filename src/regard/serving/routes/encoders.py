@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
+from regard.config.base import Fraction
 from regard.decoding.results import Classification, FilledText
 from regard.decoding.text_encoder import TextOrPair, Word, split_words
 from regard.evaluation.metrics import spans
@@ -16,7 +17,6 @@ from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import (
     JsonRoute,
-    Probability,
     TextsRequest,
     TextsResponse,
     check_text_limits,
@@ -49,7 +49,7 @@ class LabelProbability(BaseModel):
     """Probability of a label."""
 
     label: str
-    probability: Probability
+    probability: Fraction
 
 
 class ClassificationItem(LabelProbability):
@@ -140,7 +140,7 @@ class TaggedItem(BaseModel):
     text: str
     words: list[str]
     tags: list[str]
-    probabilities: list[Probability]
+    probabilities: list[Fraction]
     spans: list[SpanItem]
 
 
@@ -194,7 +194,7 @@ class FillCandidateItem(BaseModel):
 
     text: str
     token: str
-    probability: Probability
+    probability: Fraction
 
 
 class FilledItem(BaseModel):

@@ -14,7 +14,7 @@ from regard.training.display import score_name, score_text
 from regard.training.report.run_log import Record, RunLog, as_record, finite_number
 from regard.training.report.sections import known_scores
 
-Point = tuple[int, float]  # a step and a value
+StepValue = tuple[int, float]  # a step and a value
 MAX_DOTS = 30  # a series with fewer points shows each of them
 MAX_ROWS = 60  # validations in the table
 COLUMN_ORDER = (
@@ -95,7 +95,7 @@ def _exact(index: int, gap: float) -> float:
     return float(f"{index * gap:.12g}")  # 3 × 0.1 is 0.3, not 0.30000000000000004
 
 
-def thin(points: Sequence[Point], max_points: int = 600) -> list[Point]:
+def thin(points: Sequence[StepValue], max_points: int = 600) -> list[StepValue]:
     """At most `max_points` of the points: the first, the last, and the minimum and maximum of each interval between.
 
     So a spike of a single step stays visible.
@@ -120,7 +120,7 @@ class Series:
     """A named line. `color` is the number of its color in the style sheet."""
 
     name: str
-    points: Sequence[Point]
+    points: Sequence[StepValue]
     color: int = 1
 
 
@@ -318,7 +318,7 @@ def _charts(run: RunLog) -> list[Chart]:
     ]
 
 
-def _points(lines: Sequence[Record], key: str) -> list[Point]:
+def _points(lines: Sequence[Record], key: str) -> list[StepValue]:
     points = [(line["step"], finite_number(line.get(key))) for line in lines]
     return [(step, value) for step, value in points if value is not None]
 
