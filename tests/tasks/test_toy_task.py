@@ -16,11 +16,12 @@ TASK_FILE = '''
 
 from typing import ClassVar
 
+import numpy as np
+
 from regard.data.batching import DataPosition
 from regard.data.prepare_documents import prepare_documents
 from regard.data.preparation import document_stats
 from regard.training.automatic_settings import AutomaticSetting
-from regard.training.state import generator
 from regard.training.task import TASKS, NetworkTask, ValidationResult
 
 PIECE, ROWS = 4, 8  # tokens to copy, examples of a batch
@@ -76,7 +77,8 @@ class BoundToy:
         epoch, batch = position.epoch, position.batch
         while True:
             following = DataPosition(epoch, batch + 1)
-            yield following, self.batch(self.train_ids, generator(self.config.training.seed, epoch, batch))
+            random = np.random.default_rng([self.config.training.seed, epoch, batch])
+            yield following, self.batch(self.train_ids, random)
             epoch, batch = (epoch, batch + 1) if batch + 1 < self.batches_per_epoch else (epoch + 1, 0)
 
     def batch(self, ids, random):
@@ -101,7 +103,7 @@ class BoundToy:
 
         check()
         with torch.no_grad():
-            batch = self.batch(self.valid_ids, generator(0))
+            batch = self.batch(self.valid_ids, np.random.default_rng([0]))
             loss = self.objective()(batch)
             predicted = self.network.logits(self.network.decode(batch.target)).argmax(-1)
         copied = (predicted == batch.labels)[:, PIECE + 1 :].double().mean()

@@ -6,13 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from regard.config import Config, CorpusConfig
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData
 from regard.data.prepare_documents import prepare_document_split
 from regard.errors import ConfigError, DataError
 from regard.evaluation.scoring import ProgressCallback
-from regard.training.state import generator
 from regard.training.task import Evaluation, EvaluationOptions, NetworkTask, OutputRow, TrainedModel
 
 if TYPE_CHECKING:
@@ -122,6 +123,6 @@ def rank_outputs(rows: Sequence[OutputRow], ratings: Sequence[float], length_of:
     ['c', 'bb', 'a']
     """
     order = sorted(range(len(rows)), key=lambda n: (-ratings[n], -len(str(rows[n][length_of]))))
-    random = generator(0).permutation(len(rows)).tolist()
+    random = np.random.default_rng([0]).permutation(len(rows)).tolist()
     chosen = {"best": order, "worst": order[::-1], "random": random}
     return {name: [rows[n] for n in indices[:OUTPUTS_PER_LIST]] for name, indices in chosen.items()}

@@ -39,7 +39,6 @@ from regard.training.automatic_settings import (
     vocab_setting,
 )
 from regard.training.display import Sample
-from regard.training.state import generator
 from regard.training.task import (
     Ability,
     Check,
@@ -188,7 +187,7 @@ class BoundMaskedLM:
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, MaskedBatch]]":
         """Passages, shuffled in each epoch and masked anew each time."""
         for after, batch in self._source.iterate(position):
-            random = generator(self.config.training.seed, after.epoch, after.batch)
+            random = np.random.default_rng([self.config.training.seed, after.epoch, after.batch])
             masked = self._masker.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, random))
             if masked.selected.any():  # False where all tokens are unknown
                 yield after, _tensors(batch, masked)
@@ -224,7 +223,9 @@ class BoundMaskedLM:
         with torch.no_grad():
             for number, batch in enumerate(self._passages(split).validation_batches()):
                 check()
-                masked = self._masker.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, generator(number)))
+                masked = self._masker.apply(
+                    batch.ids, MaskingDraws.sample(batch.ids.shape, np.random.default_rng([number]))
+                )
                 states, originals = objective.states(_tensors(batch, masked).to(device))
                 logits = objective.network.logits(states)
                 total += float(smoothed_cross_entropy(logits, originals).cross_entropy)
@@ -245,7 +246,7 @@ class BoundMaskedLM:
         for number in range(count):
             check()
             ids = _piece(column, number * len(column.ids) // count, length)
-            masked = masker.apply(ids[None], MaskingDraws.sample((1, len(ids)), generator(number)))
+            masked = masker.apply(ids[None], MaskingDraws.sample((1, len(ids)), np.random.default_rng([number])))
             positions = np.flatnonzero(masked.selected).tolist()
             if not positions:
                 continue

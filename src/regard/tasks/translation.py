@@ -48,7 +48,6 @@ from regard.training.automatic_settings import (
     vocab_setting,
 )
 from regard.training.display import Sample
-from regard.training.state import generator
 from regard.training.task import (
     Ability,
     Check,
@@ -262,7 +261,7 @@ class BoundTranslation:
         tokens = self.config.tokens
         if self._dropout is None:
             return make_pair_batch(self._store, examples, tokens)
-        random = generator(self.config.training.seed, position.epoch, position.batch)
+        random = np.random.default_rng([self.config.training.seed, position.epoch, position.batch])
         sources, targets = (
             [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
             for column in self._store.columns

@@ -16,7 +16,7 @@ from regard.models import build
 from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
 from regard.training.averaging import swapped_weights
-from regard.training.checkpoint import Checkpoint, checkpoints
+from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay
 from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import environment, keep_freed_memory, matmul_peak
@@ -35,7 +35,6 @@ from regard.training.setup import (
     with_run_files,
 )
 from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
-from regard.training.state import seed_step
 from regard.training.task import NetworkTask, task_of
 from regard.training.trainer import Trainer
 

@@ -15,9 +15,12 @@ from regard.models.folder import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
 from regard.training.checkpoint import (
     Checkpoint,
+    MetricsInterval,
+    TrainingState,
     optimizer_tensors,
     restore_network,
     restore_optimizer,
+    seed_step,
     write_checkpoint,
 )
 from regard.training.display import Progress, ProgressDisplay
@@ -28,7 +31,6 @@ from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
 from regard.training.shutdown import StopRequest
-from regard.training.state import MetricsInterval, TrainingState, seed_step
 from regard.training.task import BoundTask, ValidationResult
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
