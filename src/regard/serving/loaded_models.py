@@ -1,22 +1,39 @@
 """Models that are loaded for serving: name, languages, abilities, and the calls that worker threads make.
 
-On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`.
+On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`. An encoder job says what the texts of a
+batch are used for; each text gets the output that it would get alone. Texts with equal jobs share batches, so a job has
+everything that must be the same for all of them.
 """
 
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.api import Model, load
+from regard.config import TagHeadConfig
+from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
 from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
-from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
+from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
+from regard.decoding.text_encoder import (
+    Pooling,
+    TextEncoder,
+    TextOrPair,
+    classify,
+    embed_inputs,
+    labels_of_head,
+    tag_probabilities,
+)
 from regard.errors import ConfigError
 from regard.interop.ctranslate2_support import Precision
-from regard.serving.encoder_jobs import EmbedJob, EncoderJob
+from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages
 from regard.training.task import Ability, abilities
 
@@ -28,6 +45,7 @@ ABILITY_PHRASES: dict[Ability, str] = {
     "fill": "fill masks",
     "embed": "embed texts",
 }
+MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
 _ARGUMENT = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"[\w.@:-]{1,100}")
 
@@ -63,6 +81,101 @@ def parse_model_argument(text: str) -> ServedModelArgument:
     folder = Path(match["folder"])
     languages = (match["source"], match["target"]) if match["source"] else None
     return ServedModelArgument(match["name"] or folder.resolve().name, folder, languages)
+
+
+# --- encoder jobs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextVector:
+    """Embedding of a text."""
+
+    values: NDArray[np.float32]  # (C,)
+    tokens: int
+    """Tokens of the text that were read, without start and end token."""
+    truncated: bool
+    """Whether the text was longer than the network reads."""
+
+
+@dataclass(frozen=True)
+class TagPrediction:
+    """Tag of a word."""
+
+    tag: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class ClassifyJob:
+    """Labels of texts or pairs of texts."""
+
+    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[Classification]:
+        """Classify a batch."""
+        return classify(limited_encoder(model), texts)
+
+
+@dataclass(frozen=True)
+class TagJob:
+    """Tags of sentences that are split into words."""
+
+    def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
+        """Tag a batch."""
+        encoder = limited_encoder(model)
+        labels = labels_of_head(encoder, TagHeadConfig, "the model")
+        return [
+            [TagPrediction(labels[int(row.argmax())], float(row.max())) for row in rows]
+            for rows in tag_probabilities(encoder, sentences)
+        ]
+
+
+@dataclass(frozen=True)
+class FillJob:
+    """Candidates for the mask tokens of texts."""
+
+    top_k: int
+
+    def __call__(self, model: Model, texts: Sequence[str]) -> list[FilledText]:
+        """Fill the masks of a batch."""
+        return model.mask_filler().fill(texts, self.top_k)
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """Embeddings of texts."""
+
+    pooling: Pooling | None = None
+    normalize: bool = True
+
+    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
+        """Embed a batch."""
+        encoder = limited_encoder(model)
+        rows = encoder.tokenize(texts)
+        vectors = embed_inputs(encoder, rows, self.pooling, normalize=self.normalize)
+        return [
+            TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.truncated)
+            for vector, row in zip(vectors, rows, strict=True)
+        ]
+
+
+EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
+
+
+def limited_encoder(model: Model) -> TextEncoder:
+    """Return a model's text encoder with the server's limit on the tokens of a text."""
+    return replace(model.text_encoder, max_tokens=MAX_READ_TOKENS)
+
+
+def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:
+    """Return the approximate number of tokens of a text, of a pair of texts, or of the words of a sentence.
+
+    >>> encoder_cost("a short text", ClassifyJob()), encoder_cost(("a short", "text"), ClassifyJob())
+    (4, 3)
+    """
+    characters = len(text) if isinstance(text, str) else sum(map(len, text))
+    return characters // ESTIMATED_CHARACTERS_PER_TOKEN + 1
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
 
 
 class LoadedModel:

@@ -11,14 +11,12 @@ from regard.config.errors import did_you_mean
 from regard.decoding.engines.ctranslate2 import available_cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher, BatchResult, search_cost
-from regard.serving.encoder_jobs import encoder_cost
 from regard.serving.errors import ApiError
-from regard.serving.generation_pool import GenerationPool
 from regard.serving.languages import LanguageVocabulary
 from regard.serving.limits import Limits
-from regard.serving.loaded_models import ABILITY_PHRASES, LoadedModel, describe_abilities
+from regard.serving.loaded_models import ABILITY_PHRASES, LoadedModel, describe_abilities, encoder_cost
 from regard.serving.metrics import Metrics
-from regard.serving.streaming import wait_for_result
+from regard.serving.streaming import GenerationPool, wait_for_result
 from regard.serving.trace_store import TraceStore
 from regard.training.task import Ability
 

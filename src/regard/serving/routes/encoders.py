@@ -12,9 +12,8 @@ from regard.config.base import Fraction
 from regard.decoding.results import Classification, FilledText
 from regard.decoding.text_encoder import TextOrPair, Word, split_words
 from regard.evaluation.metrics import spans
-from regard.serving.encoder_jobs import MAX_READ_TOKENS, ClassifyJob, FillJob, TagJob, TagPrediction
 from regard.serving.errors import ApiError
-from regard.serving.loaded_models import LoadedModel
+from regard.serving.loaded_models import MAX_READ_TOKENS, ClassifyJob, FillJob, LoadedModel, TagJob, TagPrediction
 from regard.serving.schemas import (
     JsonRoute,
     TextsRequest,

@@ -15,9 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
 from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
-from regard.serving.encoder_jobs import EmbedJob, TextVector
 from regard.serving.errors import OPENAI_ERROR_RESPONSES, ApiError, Responses
-from regard.serving.loaded_models import LoadedModel
+from regard.serving.loaded_models import EmbedJob, LoadedModel, TextVector
 from regard.serving.schemas import JsonRoute, check_text_limits, json_bytes, json_response
 from regard.serving.service import ServiceDependency
 from regard.serving.streaming import PeekableStream, wait_for_result

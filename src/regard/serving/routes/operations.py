@@ -1,14 +1,24 @@
-"""Health checks and metrics for operators, and `/v1/about`: the served models with settings and model cards."""
+"""Routes about the server itself: health checks and metrics, `/v1/about`, and the HTML pages `/docs` and `/labs`.
+
+`/v1/about` has the served models with settings and model cards. `/docs` is made from the OpenAPI document and `/labs`
+has the results of the labs; both pages have no scripts.
+"""
 
 import asyncio
+import base64
+import hashlib
+import json
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
 
-from regard.labs import all_labs
+from regard.html import Markup, base_style, join, table, tag
+from regard.labs import BOOK, all_labs
 from regard.serving.errors import ApiError, ErrorResponse
 from regard.serving.languages import language_name
 from regard.serving.loaded_models import LoadedModel
@@ -18,8 +28,13 @@ from regard.training.task import Ability
 from regard.version import __version__
 
 MAX_CARD_CHARACTERS = 40_000
+LABS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"  # SVG has styles
+Schema = dict[str, Any]
 router = APIRouter(tags=["operations"], route_class=JsonRoute)
 public_router = APIRouter(tags=["operations"], route_class=JsonRoute)
+
+
+# --- health and metrics -----------------------------------------------------------------------------------------------
 
 
 class StatusResponse(BaseModel):
@@ -56,6 +71,9 @@ async def readyz(service: ServiceDependency) -> StatusResponse:
 async def metrics(service: ServiceDependency) -> Response:
     """Return counters, histograms and gauges in Prometheus's text format."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+# --- about ------------------------------------------------------------------------------------------------------------
 
 
 class LanguageItem(BaseModel):
@@ -142,3 +160,94 @@ def _card(loaded: LoadedModel) -> str:
         return (loaded.model.folder / "README.md").read_text("utf-8")[:MAX_CARD_CHARACTERS]
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@public_router.get("/docs", include_in_schema=False)
+async def docs(request: Request, service: ServiceDependency) -> Response:
+    """Return the documentation of all routes."""
+    content = docs_page(request.app.openapi(), [model.name for model in service.models])
+    return HTMLResponse(content, headers={"content-security-policy": _docs_policy()})
+
+
+@public_router.get("/labs", include_in_schema=False)
+async def labs() -> Response:
+    """Return the report of all labs that comes with the package."""
+    return FileResponse(BOOK, media_type="text/html", headers={"content-security-policy": LABS_POLICY})
+
+
+@cache
+def _docs_policy() -> str:
+    digest = base64.b64encode(hashlib.sha256(base_style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
+
+
+def docs_page(document: Schema, models: list[str]) -> str:
+    """Return an OpenAPI document as HTML."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", "regard: HTTP API"),
+        tag("style", Markup(base_style())),
+    )
+    header = tag(
+        "header",
+        tag("p", f"regard {__version__}", class_="kind"),
+        tag("h1", "HTTP API"),
+        tag("p", "Models: ", ", ".join(models), ". OpenAPI document: ", _code("/openapi.json"), class_="summary"),
+    )
+    groups: dict[str, list[Markup]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            groups.setdefault(operation["tags"][0], []).append(_operation(path, method, operation, document))
+    sections = [tag("section", tag("h2", name), *operations) for name, operations in groups.items()]
+    body = tag("body", tag("main", header, *sections))
+    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _operation(path: str, method: str, operation: Schema, document: Schema) -> Markup:
+    contents = operation.get("requestBody", {}).get("content", {})
+    schema = _resolve(next((content["schema"] for content in contents.values()), {}), document)
+    required = schema.get("required", ())
+    rows = [
+        [name, _type_name(field, document), "required" if name in required else _default(field), _description(field)]
+        for name, field in schema.get("properties", {}).items()
+    ]
+    parts = [tag("h3", _code(f"{method.upper()} {path}")), tag("p", operation.get("description", ""), class_="note")]
+    if rows:
+        parts.append(table(["field", "type", "default", ""], rows))
+    return join(*parts)
+
+
+def _resolve(schema: Schema, document: Schema) -> Schema:
+    """Follow a reference to a component."""
+    if "$ref" not in schema:
+        return schema
+    name = schema["$ref"].rpartition("/")[2]
+    component: Schema = document["components"]["schemas"][name]
+    return component
+
+
+def _type_name(field: Schema, document: Schema) -> str:
+    field = _resolve(field, document)
+    if "anyOf" in field:
+        return " or ".join(_type_name(choice, document) for choice in field["anyOf"])
+    if field.get("type") == "array":
+        return f"list of {_type_name(field.get('items', {}), document)}s"
+    return str(field.get("type", "any"))
+
+
+def _default(field: Schema) -> str:
+    return json.dumps(field["default"]) if field.get("default") is not None else ""
+
+
+def _description(field: Schema) -> str:
+    return str(field.get("description", ""))
+
+
+def _code(content: str) -> Markup:
+    return tag("code", content)
