@@ -18,7 +18,7 @@ from random_models import SMALL, saved, sources
 from regard.config import ClassHeadConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.errors import ModelError
 from regard.interop import import_huggingface
-from regard.interop.hf_export import export_huggingface
+from regard.interop.huggingface import export_huggingface
 from regard.models import load
 from regard.models.network import EncoderNetwork
 

@@ -13,9 +13,9 @@ from transformers import BertTokenizer, GPT2Tokenizer
 from regard.config import EncoderOnlyConfig, SpecialTokensConfig
 from regard.errors import ModelError
 from regard.interop.hf_folder import HFWeights
-from regard.interop.hf_import import _known_tokens
 from regard.interop.hf_spec import ImportPlan
 from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, gpt2_tokenizer
+from regard.interop.huggingface import _known_tokens
 
 SENTENCES = [
     "The cat sat on the mat, and the dog sang an old song about rivers.",

@@ -16,7 +16,7 @@ from regard.config import (
     load_config,
 )
 from regard.errors import ConfigError, InputError, ModelError
-from regard.interop.hf_export import export_huggingface
+from regard.interop.huggingface import export_huggingface
 from small_runs import lines, run, write_pairs
 
 KIND = "model.kind=recurrent-encoder-decoder"

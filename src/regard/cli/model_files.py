@@ -42,7 +42,7 @@ def import_model(
     ] = None,
 ) -> None:
     """Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder."""
-    from regard.interop.hf_import import import_huggingface
+    from regard.interop.huggingface import import_huggingface
 
     out = out or Path(f"{source.resolve().name}-regard")
     report = import_huggingface(source, out)

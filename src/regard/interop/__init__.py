@@ -10,8 +10,7 @@ from regard.registry import lazily
 if TYPE_CHECKING:
     from regard.interop.ctranslate2 import export_ctranslate2
     from regard.interop.exporters import EXPORTERS, ExportReport
-    from regard.interop.hf_export import export_huggingface
-    from regard.interop.hf_import import ImportReport, SkippedTensor, import_huggingface
+    from regard.interop.huggingface import ImportReport, SkippedTensor, export_huggingface, import_huggingface
 
 __all__ = [
     "EXPORTERS",
@@ -28,10 +27,10 @@ __getattr__, __dir__ = lazily(
     {
         "EXPORTERS": "regard.interop.exporters",
         "ExportReport": "regard.interop.exporters",
-        "ImportReport": "regard.interop.hf_import",
-        "SkippedTensor": "regard.interop.hf_import",
+        "ImportReport": "regard.interop.huggingface",
+        "SkippedTensor": "regard.interop.huggingface",
         "export_ctranslate2": "regard.interop.ctranslate2",
-        "export_huggingface": "regard.interop.hf_export",
-        "import_huggingface": "regard.interop.hf_import",
+        "export_huggingface": "regard.interop.huggingface",
+        "import_huggingface": "regard.interop.huggingface",
     },
 )

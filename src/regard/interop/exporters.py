@@ -49,7 +49,7 @@ EXPORTERS: Registry[Exporter] = Registry(
     "exporters",
     {
         "ctranslate2": "regard.interop.ctranslate2:ctranslate2_exporter",
-        "huggingface": "regard.interop.hf_export:huggingface_exporter",
+        "huggingface": "regard.interop.huggingface:huggingface_exporter",
     },
 )
 

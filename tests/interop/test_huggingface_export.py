@@ -42,7 +42,7 @@ from regard.config import (
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import ModelError
 from regard.interop import export_ctranslate2, import_huggingface
-from regard.interop.hf_export import export_huggingface
+from regard.interop.huggingface import export_huggingface
 from regard.models import EncoderOnlyTransformer, load, save
 
 logging.set_verbosity_error()
