@@ -1,5 +1,7 @@
 """Activations by address: labels, slices, products and error messages."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -47,7 +49,7 @@ def test_step_selects_its_row_and_visible_keys() -> None:
 
 
 def test_masked_scores_are_null_in_json() -> None:
-    values = make_trace("encoder-decoder").tensor("decoder.0.attention.masked[0]").as_dict()["values"]
+    values: Any = make_trace("encoder-decoder").tensor("decoder.0.attention.masked[0]").as_dict()["values"]
     assert values[0][1] is None
     assert isinstance(values[1][1], float)
 

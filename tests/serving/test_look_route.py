@@ -49,7 +49,7 @@ def test_equal_requests_have_equal_ids(server: RunningServer, outline: dict[str,
 def test_tensors_are_read_by_address(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
     at = "decoder.1.cross_attention.weights[2]"
     response = read(server, outline, "tensor", at=at)
-    expected = trace.tensor(at).as_dict()
+    expected: dict[str, Any] = {**trace.tensor(at).as_dict()}
     assert response["labels"] == expected["labels"]
     assert np.allclose(response["values"], expected["values"])
     part = read(server, outline, "tensor", at=at, rows=[0, 1], columns=[1, 3])

@@ -11,9 +11,9 @@ T target tokens · S source tokens
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from regard.errors import InputError
@@ -55,7 +55,7 @@ class Alignment:
                 pairs.append((n, best, float(self.weights[n, best])))
         return pairs
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return the alignment with its method and pairs, for JSON."""
         return {
             "method": HEAD_SELECTION,

@@ -9,9 +9,9 @@ be needed.
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -44,7 +44,7 @@ class GradientNorms:
         """Gradient norm of all modules together."""
         return math.sqrt(sum(module.grad_norm**2 for module in self.modules))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return {
             "loss": self.loss,
@@ -121,7 +121,7 @@ class HeadCost:
     cost: float | None = None  # by how much log p(output) falls without it; None if nothing is predicted
     prediction_without: str | None = None  # what an encoder's head predicts without it, if that differs
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return the name and all fields, for JSON."""
         return {"name": str(self.intervention), **asdict(self)}
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import JsonValue
 from torch import Tensor
 
 from regard.config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
@@ -31,7 +32,7 @@ class ActiveUnits:
     units: int  # in the layer
     active: list[int]  # per token
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return asdict(self)
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor, nn
 
 from regard.config.errors import did_you_mean
@@ -213,7 +214,7 @@ class InterventionResult:
         """By how much the log-probability of the original output fell."""
         return sum(step.before - step.after for step in self.steps)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, `same` and `cost`, for JSON."""
         return {**asdict(self), "same": self.same, "cost": self.cost}
 

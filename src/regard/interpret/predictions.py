@@ -12,9 +12,9 @@ T steps · S source tokens · L labels · V vocabulary · N predictions
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from regard.config import EncoderConfig
@@ -50,7 +50,7 @@ class Step:
     entropy: float  # of the distribution, in nats
     candidates: list[PredictionCandidate]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return asdict(self)
 
@@ -114,7 +114,7 @@ class HeadPredictions:
     kind: str
     predictions: list[HeadPrediction]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return {"kind": self.kind, "predictions": [asdict(prediction) for prediction in self.predictions]}
 

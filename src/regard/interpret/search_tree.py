@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import JsonValue
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
@@ -94,7 +95,7 @@ class SearchTree:
             node = self.nodes[node.parent]
         return ids[::-1]
 
-    def as_dict(self, tokenizer: Tokenizer) -> dict[str, Any]:
+    def as_dict(self, tokenizer: Tokenizer) -> dict[str, JsonValue]:
         """Return the search options and all nodes, for JSON."""
         tokens = tokenizer.ids_to_tokens([node.token_id for node in self.nodes if node.token_id is not None])
         return {

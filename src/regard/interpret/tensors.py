@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import JsonValue
 from torch import Tensor
 
 from regard.config.errors import did_you_mean
@@ -73,7 +74,7 @@ class TensorSlice:
     labels: tuple[list[str] | None, ...]  # of each axis, for the sliced range; None if it is only numbered
     values: NDArray[np.floating[Any]]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON; −∞ (masked) becomes null, other non-finite numbers become text."""
         return {
             "address": self.address,
@@ -238,7 +239,7 @@ class ProductTerms:
     sum: float
     value: float
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return {
             "address": self.address,
@@ -246,7 +247,7 @@ class ProductTerms:
             "column": self.column,
             "left": self.left,
             "right": self.right,
-            "labels": self.labels,
+            "labels": None if self.labels is None else [*self.labels],
             "terms": [{"left": x, "right": w, "product": x * w} for x, w in self.terms],
             "bias": self.bias,
             "sum": self.sum,

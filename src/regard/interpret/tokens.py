@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
 
 import tokenizers
+from pydantic import JsonValue
 
 from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer
@@ -40,10 +40,12 @@ class TokenizedText:
         ids = list(ids)
         return cls(tokenizer.decode(ids), ids, tokenizer.ids_to_tokens(ids), group_words(ids, tokenizer, special))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
-        words = [{"text": word.text, "tokens": list(word.tokens), "special": word.special} for word in self.words]
-        return {"text": self.text, "ids": self.ids, "tokens": self.tokens, "words": words}
+        words: list[JsonValue] = [
+            {"text": word.text, "tokens": list(word.tokens), "special": word.special} for word in self.words
+        ]
+        return {"text": self.text, "ids": [*self.ids], "tokens": [*self.tokens], "words": words}
 
 
 def group_words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig) -> list[WordSpan]:
@@ -85,7 +87,7 @@ class WordMerges:
     word: str
     stages: tuple[tuple[str, ...], ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON."""
         return {"word": self.word, "stages": [list(stage) for stage in self.stages]}
 
