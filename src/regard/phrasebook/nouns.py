@@ -199,8 +199,9 @@ _COMPARATIVES = {
     "strange": "stranger",
 }  # fmt: skip
 
-_COLOURS = "red = rosso; white = bianco; black = nero; green = verde; blue = blu; yellow = giallo; grey = grigio; " \
+_COLORS = "red = rosso; white = bianco; black = nero; green = verde; blue = blu; yellow = giallo; grey = grigio; " \
            "brown = marrone; pink = rosa"  # fmt: skip
+COLOR_WORDS = frozenset(entry.split("=")[0].strip() for entry in _COLORS.split(";"))
 _AGE = "new = nuovo; old = vecchio"
 _PRICE = "expensive = caro; cheap = economico"
 _SIZE = "big = grande; small = piccolo"
@@ -226,17 +227,17 @@ _BY_KIND = {
     "difficult = difficile (book article poem novel)",
     "event": f"{_WORK}; new = nuovo (film song show); old = vecchio (film song); famous = famoso (film song show)",
     "belonging": f"{_THING}; useful = utile (umbrella phone map dictionary computer pen notebook backpack bag gift); "
-    + re.sub("(;|$)", r" (bag umbrella backpack suitcase pen pencil box ball notebook wallet toy)\1", _COLOURS),
+    + re.sub("(;|$)", r" (bag umbrella backpack suitcase pen pencil box ball notebook wallet toy)\1", _COLORS),
     "tableware": "clean = pulito; dirty = sporco; empty = vuoto (glass cup bottle); full = pieno (glass cup bottle); "
     f"{_THING}",
     "instrument": f"{_AGE}; {_PRICE}; beautiful = ^bello",
-    "garment": f"{_AGE}; {_PRICE}; beautiful = ^bello; elegant = elegante; clean = pulito; dirty = sporco; {_COLOURS}",
+    "garment": f"{_AGE}; {_PRICE}; beautiful = ^bello; elegant = elegante; clean = pulito; dirty = sporco; {_COLORS}",
     "pair": f"{_AGE}; {_PRICE}; beautiful = ^bello; elegant = elegante; dirty = sporco; comfortable = comodo; "
-    f"{_COLOURS}",
+    f"{_COLORS}",
     "furniture": f"{_THING}; modern = moderno; heavy = pesante; comfortable = comodo (chair bed sofa)",
     "opening": f"open = aperto; closed = chiuso; broken = rotto; {_SIZE}; green = verde; white = bianco",
-    "vehicle": f"{_THING}; fast = veloce; slow = lento; comfortable = comodo; {_COLOURS}",
-    "transport": f"{_AGE}; {_SIZE}; fast = veloce; slow = lento; comfortable = comodo; full = pieno; {_COLOURS}",
+    "vehicle": f"{_THING}; fast = veloce; slow = lento; comfortable = comodo; {_COLORS}",
+    "transport": f"{_AGE}; {_SIZE}; fast = veloce; slow = lento; comfortable = comodo; full = pieno; {_COLORS}",
     "building": f"{_AGE}; {_SIZE}; beautiful = ^bello; ugly = ^brutto; modern = moderno (-castle tower); "
     "ancient = antico (church castle tower bridge theatre library university house); famous = famoso (-pharmacy house "
     "apartment supermarket office); quiet = tranquillo (-tower bridge stadium airport); expensive = caro (hotel "

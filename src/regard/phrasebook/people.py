@@ -40,6 +40,7 @@ from regard.phrasebook.noun_phrases import (
 )
 from regard.phrasebook.nouns import (
     CHARACTER,
+    COLOR_WORDS,
     FEMININE,
     KINDS,
     MOOD,
@@ -172,8 +173,7 @@ def giving_it(rng: PortableRandom) -> Sentence:
 
 
 VERY, TOO, SO = phrase("very", "molto"), phrase("too", "troppo"), phrase("so", "così")
-_COLOURS = {"red", "white", "black", "green", "blue", "yellow", "grey", "brown", "pink"}
-_ABSOLUTE = {"married", "open", "closed", "broken", "alone", "ready", "free", *_COLOURS}  # without degrees
+_ABSOLUTE = {"married", "open", "closed", "broken", "alone", "ready", "free", *COLOR_WORDS}  # without degrees
 _THINGS = nouns("""
     +larder +prepared +produce +dish +drink +reading +belonging +tableware +garment +pair +furniture +opening +vehicle
     +transport +building +outdoors +room +animal +matter +event
@@ -258,7 +258,7 @@ def comparing(rng: PortableRandom) -> Sentence:
 
 
 _COMPARED = ("vehicle", "transport", "building", "reading", "garment", "room", "animal", "outdoors", "event", "country")
-_INCOMPARABLE = {"good", "empty", "full", *_COLOURS}
+_INCOMPARABLE = {"good", "empty", "full", *COLOR_WORDS}
 
 
 def more(how: Adjective, first: Nominal, second: NounPhrase) -> Phrase:
