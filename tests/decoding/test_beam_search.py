@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from family import DECODERS, Batch, batches, make
 from regard.config import Config, EncoderDecoderConfig
-from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import OutputConstraints, SearchOptions
 from regard.decoding.results import Hypothesis

@@ -16,8 +16,8 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, saved, sources
 from regard.config import EncoderDecoderConfig
+from regard.decoding.engines import EngineName
 from regard.decoding.engines.ctranslate2 import converted_folder, fingerprint
-from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 
 from family import Batch, batches
-from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines import SearchRequest
 from regard.decoding.options import GREEDY, OutputConstraints, SearchOptions
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
 

@@ -7,7 +7,7 @@ import pytest
 
 from regard.config import Config, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.engines.engine import SearchRequest, max_target_lengths
+from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.decoding.translator import Translator

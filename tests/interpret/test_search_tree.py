@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import OutputConstraints, SearchOptions
 from regard.interpret.search_tree import SearchNode, SearchTree

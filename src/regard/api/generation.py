@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.decoding.engines.engine import EngineName, choose_engine, unsupported_sampling
+from regard.decoding.engines import EngineName, choose_engine, unsupported_sampling
 from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
 from regard.data.readers.aligned import ParseSource, attach_parses
-from regard.decoding.engines.engine import Engine, EngineName, choose_engine, unsupported_search
+from regard.decoding.engines import Engine, EngineName, choose_engine, unsupported_search
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
 from regard.decoding.translator import Translator

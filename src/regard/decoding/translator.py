@@ -7,7 +7,7 @@ from regard.config import Config, NetworkConfig
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.engines.engine import Engine, SearchRequest
+from regard.decoding.engines import Engine, SearchRequest
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
 from regard.errors import ConfigError

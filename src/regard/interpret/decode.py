@@ -12,7 +12,7 @@ from regard.config.errors import did_you_mean
 from regard.data.masking import encode_fillers, encode_masked
 from regard.data.syntax import END_POSITION, Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.generator import prompt_ids
 from regard.decoding.options import GenerationOptions, SamplingOptions, TranslationOptions

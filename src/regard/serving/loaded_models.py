@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from regard.api import Model, load
 from regard.config import TagHeadConfig
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
-from regard.decoding.engines.engine import EngineName
+from regard.decoding.engines import EngineName
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.decoding.text_encoder import (

@@ -19,7 +19,7 @@ from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
-from regard.decoding.engines.engine import EngineName
+from regard.decoding.engines import EngineName
 from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.data.batching import DataPosition
     from regard.data.lines import InvalidLines
     from regard.data.preparation import CorpusStats, PreparedData, ReportProgress
-    from regard.decoding.engines.engine import EngineName
+    from regard.decoding.engines import EngineName
     from regard.decoding.options import TranslationOptions
     from regard.decoding.text_encoder import TextEncoder
     from regard.decoding.translator import Translator

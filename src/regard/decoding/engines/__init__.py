@@ -1,1 +1,126 @@
-"""Engines run searches: PyTorch supports every network and option, CTranslate2 most of them, much faster on CPUs."""
+"""Engines run searches: their interface, and the choice of the engine for a model and its options. Torch-free.
+
+PyTorch supports every network and option, CTranslate2 most of them, much faster on CPUs.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from regard.config import Config
+from regard.data.syntax import TokenFeatures
+from regard.decoding.options import EXTRA_TARGET_TOKENS, SamplingOptions, SearchOptions, TranslationOptions
+from regard.decoding.results import Hypothesis
+from regard.errors import ConfigError, InputError
+from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Sentences to translate, and how."""
+
+    sources: Sequence[Sequence[int]]
+    """The ids of each sentence, without the end token."""
+    search: SearchOptions = field(default_factory=SearchOptions)
+    prefixes: Sequence[Sequence[int]] | None = None
+    """The ids that each translation must begin with."""
+    token_scores: bool = True
+    """Return the log-probability of each token."""
+    attention: bool = False
+    """Return the attention of each token to the source."""
+    token_texts: Sequence[str] = ()
+    """The text of each target token by id, for suppressed words and custom logits processors."""
+    features: Sequence[TokenFeatures] = ()
+    """The features of each sentence's tokens, for networks that need parses."""
+
+
+class Engine(Protocol):
+    """Searches for translations."""
+
+    name: str
+
+    def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first, in the order of the sentences."""
+        ...
+
+
+def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
+    """Return the maximum number of target tokens of each sentence, end token included.
+
+    Without a `max_length`, it is the length of the source plus 50 (§6.1).
+    """
+    max_length, positions = request.search.constraints.max_length, config.model.max_length
+    limits = []
+    for source in request.sources:
+        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if max_length is None else max_length
+        limits.append(limit if positions is None else min(limit, positions))
+        if positions is not None and len(source) + 1 > positions:
+            raise InputError(
+                f"The sentence has {len(source) + 1} tokens with its end token, but this network has {positions} "
+                "learned positions; split it, or train with more positions."
+            )
+    return limits
+
+
+def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> Literal["torch", "ctranslate2"]:
+    """Return the engine for a model; `obstacles` are reasons why its options cannot be run by CTranslate2."""
+    if name not in ("auto", "torch", "ctranslate2"):
+        raise ConfigError(f"there is no engine {name!r}; the engines are auto, torch and ctranslate2.")
+    if name == "torch":
+        log.info("engine: torch, as requested.")
+        return "torch"
+    reason = next((reason for reason in (unsupported_reason(config), *obstacles) if reason), None)
+    if reason is None:
+        log.info("engine: ctranslate2, which supports the model and the options.")
+        return "ctranslate2"
+    if name == "ctranslate2":
+        raise ConfigError(f"the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.")
+    log.info("engine: torch, because %s.", reason)
+    return "torch"
+
+
+def unsupported_search(options: TranslationOptions, *, is_ensemble: bool) -> str | None:
+    """Return why CTranslate2 cannot run a search with these options; None if it can."""
+    if is_ensemble:
+        return "CTranslate2 does not support ensembles"
+    if options.prefix:
+        return "a prefix is set"
+    if options.search.coverage_penalty:
+        return "a coverage penalty is set"
+    constraints = options.search.constraints
+    if constraints.logits_processors:
+        return "logits processors are set"
+    if max(options.max_source_tokens + EXTRA_TARGET_TOKENS, constraints.max_length or 0) >= MAX_POSITIONS:
+        return f"it has only {MAX_POSITIONS:,} positions"
+    if options.suppress or constraints.suppressed_words:
+        return "words are suppressed"
+    if options.token_scores and (constraints.min_length > 1 or constraints.suppressed_sequences):
+        return "token scores are requested with a minimum length or suppressed sequences"
+    return None
+
+
+def unsupported_sampling(
+    sampling: SamplingOptions, *, is_seeded: bool, is_ensemble: bool, fits_window: bool
+) -> str | None:
+    """Return why CTranslate2 cannot sample with these options; None if it can."""
+    if is_ensemble:
+        return "CTranslate2 does not support ensembles"
+    if sampling.constraints.suppressed_words:
+        return "words are suppressed"
+    if sampling.constraints.logits_processors:
+        return "logits processors are set"
+    if sampling.top_logprobs is not None:
+        return "token log-probabilities are requested"
+    if sampling.min_p is not None:
+        return "CTranslate2 has no min_p"
+    if sampling.top_p is not None and sampling.top_p < 1 and (sampling.top_k is None or sampling.top_k > 1024):
+        return "CTranslate2 supports top_p only with a top_k of at most 1,024"
+    if is_seeded and not sampling.greedy:
+        return "a seed is set, and CTranslate2's samples are not reproducible"
+    if not fits_window:
+        return "the text may outgrow the model's context window"
+    return None

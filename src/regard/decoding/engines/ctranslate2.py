@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
 from regard.config import Config
-from regard.decoding.engines.engine import SearchRequest, max_target_lengths
+from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken

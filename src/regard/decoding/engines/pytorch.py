@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.config import Config, SpecialTokensConfig
 from regard.data.batching import BatchSampler, pad_features, pad_sequences
 from regard.decoding.beam_search import SearchObserver, beam_search
-from regard.decoding.engines.engine import SearchRequest, max_target_lengths
+from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.incremental import IncrementalDecoder
 from regard.decoding.logits_processors import (
     DecodingContext,
