@@ -1,5 +1,6 @@
 """The example plugin: a package outside regard adds components through entry points, without any change to regard."""
 
+import ast
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
-MUON_GROUPS = ["embedding", "norm-bias"]  # not matrices, so not for Muon
 SMALL = [
+    "training.task=gpt",
+    "model.kind=decoder-only",
+    "tokenizer.kind=byte-level",
     "model.vocab_size=300",
     "model.width=16",
     "model.layers=1",
@@ -46,6 +49,12 @@ def regard(environment: dict[str, str], folder: Path, *arguments: str) -> subpro
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
 
 
+def documented_config() -> str:
+    """The config in the docstring of the optimizer."""
+    tree = ast.parse((PLUGIN / "src" / "regard_plugin_example" / "muon.py").read_text("utf-8"))
+    return "\n".join(line for line in (ast.get_docstring(tree, clean=False) or "").split("\n") if line[:4] == "    ")
+
+
 def test_a_run_uses_positions_optimizer_schedule_and_reader_of_a_plugin(
     installed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -57,15 +66,13 @@ def test_a_run_uses_positions_optimizer_schedule_and_reader_of_a_plugin(
     settings = [
         *SMALL,
         "model.positions=log-distance",
-        "training.optimizer.kind=muon",
-        *(f"training.parameter_groups.{role}.role={role}" for role in MUON_GROUPS),
-        *(f"training.parameter_groups.{role}.optimizer=adamw" for role in MUON_GROUPS),
         "training.schedule.kind=warmup-stable-decay",
         "training.schedule.learning_rate=0.01",
         "training.schedule.decay_fraction=0.5",
     ]
     sets = [part for setting in settings for part in ("--set", setting)]
-    done = regard(installed, tmp_path, "train", "gpt", "--data", "film.srt", "--out", "run", "--quiet", *sets)
+    (tmp_path / "muon.toml").write_text(documented_config(), "utf-8")
+    done = regard(installed, tmp_path, "train", "muon.toml", "--data", "film.srt", "--out", "run", "--quiet", *sets)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["learning_rate"] for line in lines if "learning_rate" in line] == [0.01, 0.01, 0.005, 0.0]

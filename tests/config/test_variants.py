@@ -189,6 +189,13 @@ def test_a_builder_that_cannot_be_loaded_is_an_error(builder: str, monkeypatch: 
         SgdConfig().load_builder()
 
 
+def test_a_value_error_of_a_builder_names_the_variant() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^'sgd' \(optimizers\): Invalid momentum value: -1\.0; change its settings\.$"
+    ):
+        build_optimizer(torch.nn.Linear(2, 3), SgdConfig(momentum=-1.0))
+
+
 @pytest.mark.parametrize("registry", [POSITIONS, ATTENTION, OPTIMIZERS, SCHEDULES], ids=lambda registry: registry.group)
 def test_a_kind_is_registered_under_its_own_name(registry: Registry[type[VariantConfig]]) -> None:
     for name, config in registry.items():

@@ -123,6 +123,13 @@ def test_a_group_without_matches_is_an_error() -> None:
         build_optimizer(encoder(), AdamConfig(), groups)
 
 
+def test_a_role_that_no_parameter_has_is_an_empty_group() -> None:
+    network = make(DECODERS["decoder-only"])
+    groups = {"heads": ParameterGroupConfig(role="head", learning_rate_multiplier=10.0)}
+    (group,) = build_optimizer(network, AdamConfig(), groups).param_groups
+    assert len(group["params"]) == len(list(network.parameters()))
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [

@@ -83,6 +83,15 @@ class VariantConfig(BaseConfig):
             ) from error
         return builder
 
+    def build(self, *arguments: Any, **options: Any) -> Any:
+        """Return the implementation of this variant: what its builder returns for these settings and arguments."""
+        builder = self.load_builder()
+        try:
+            return builder(self, *arguments, **options)
+        except ValueError as error:
+            message = str(error).rstrip(".")
+            raise ConfigError(f"{self.kind!r} ({self.registry.group}): {message}; change its settings.") from error
+
     @classmethod
     def variant_class(cls, kind: object) -> "type[VariantConfig] | None":
         """Return the class registered under this kind; None if there is none."""

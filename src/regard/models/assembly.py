@@ -177,7 +177,7 @@ def _stack(
     segments: int = 0,
 ) -> rn.Stack:
     encoder = not cross and not isinstance(config, DecoderOnlyConfig)
-    positions: rn.Positions = config.positions.load_builder()(config.positions, config, encoder=encoder)
+    positions: rn.Positions = config.positions.build(config, encoder=encoder)
     embedding = rn.TokenEmbedding(
         table,
         positions,
@@ -187,7 +187,7 @@ def _stack(
         dropout=config.dropout,
     )
     norm = _norm(config) if config.norm_order == "pre" else None
-    kernel: MakeKernel = config.attention.load_builder()(config.attention, config, encoder=encoder)
+    kernel: MakeKernel = config.attention.build(config, encoder=encoder)
     blocks = [_block(config, kernel(), positions, cross) for _ in range(layers)]
     return rn.Stack(embedding, blocks, norm, causal=causal)
 

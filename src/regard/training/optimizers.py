@@ -44,7 +44,7 @@ def build_optimizer(
     optimizers = []
     for optimizer in dict.fromkeys(parameter.optimizer for parameter in parameters):
         own = [parameter for parameter in parameters if parameter.optimizer == optimizer]
-        optimizers.append(optimizer.load_builder()(optimizer, _parameter_groups(own)))
+        optimizers.append(optimizer.build(_parameter_groups(own)))
     return optimizers[0] if len(optimizers) == 1 else CombinedOptimizer(optimizers)
 
 
@@ -151,7 +151,7 @@ def _assign(
 ) -> Iterator[_Assignment]:
     named = dict(network.named_parameters())
     depths = layer_depths(list(named)) if layer_decay != 1 else dict.fromkeys(named, 0)
-    unmatched = dict(groups)
+    unmatched = {key: group for key, group in groups.items() if group.match is not None}  # a role may be absent
     for name, parameter in named.items():
         key = next((key for key, group in groups.items() if _matches(group, name, parameter)), None)
         group = groups[key] if key is not None else ParameterGroupConfig.model_construct()

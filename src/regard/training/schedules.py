@@ -16,7 +16,7 @@ Schedule = Callable[[int], float]
 
 def build_schedule(config: ScheduleConfig, width: int, steps: int) -> Schedule:
     """The schedule of a config, for a network of this width and a run of this many steps."""
-    schedule: Schedule = config.load_builder()(config, width, steps)
+    schedule: Schedule = config.build(width, steps)
     return schedule
 
 

@@ -1,12 +1,14 @@
 """Muon (Jordan et al. 2024) for matrices, by `torch.optim.Muon`. Other parameters need a group with another optimizer:
 
-[training]
-optimizer = { kind = "muon", momentum = 0.95 }
+    [training]
+    optimizer = { kind = "muon", momentum = 0.95 }
 
-[training.parameter_groups]
-embeddings = { role = "embedding", optimizer = "adamw" }
-heads = { role = "head", optimizer = "adamw" }
-norms = { role = "norm-bias", optimizer = "adamw" }
+    [training.parameter_groups]
+    embeddings = { role = "embedding", optimizer = "adamw" }
+    heads = { role = "head", optimizer = "adamw" }
+    norms = { role = "norm-bias", optimizer = "adamw" }
+
+A role that the network has no parameters of, such as `head` with a tied output projection, is an empty group.
 """
 
 from collections.abc import Sequence
