@@ -16,7 +16,7 @@ test: lint browser
 
 # Before each commit: lint, types and the fast tests.
 check: lint
-	$(BIN)/pytest -n auto -m "not slow and not browser"
+	$(BIN)/pytest -n auto -m "not slow and not browser" --hypothesis-profile quick
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,9 +1,14 @@
-"""Every test is deterministic: torch is seeded before each, and hypothesis tries the same examples every time."""
+"""Every test is deterministic: torch is seeded before each, and hypothesis tries the same examples every time.
+
+Other hypothesis profiles: `quick` for `make check`, and `random`, which looks for new counterexamples
+(`pytest --hypothesis-profile random`).
+"""
 
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in processes that tests start: pytest already uses every core
 
 import pytest
 import torch
@@ -20,8 +25,10 @@ from served_models import (  # noqa: F401  # fixtures
 )
 
 settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
+settings.register_profile("quick", settings.get_profile("regard"), max_examples=4)
+settings.register_profile("random", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile("regard")
-torch.set_num_threads(1)  # pytest already uses every core
+torch.set_num_threads(1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

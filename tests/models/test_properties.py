@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,6 +17,8 @@ from regard.models import Memory, Network
 from regard.models.folder import assign_tensors, named_tensors, repeat_kv_heads
 from regard.models.network import EncoderNetwork
 from regard.nn import DecoderCache, LinformerAttention, cpu, open_taps
+
+few_examples = settings(max_examples=min(10, settings().max_examples))  # of each of many networks
 
 
 def network_of(name: str) -> Network:
@@ -35,6 +37,7 @@ def memory_of(network: Network, batch: Batch) -> Memory | None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
+@few_examples
 @given(batch=batches())
 def test_a_batch_equals_its_rows_for_any_padding(name: str, batch: Batch) -> None:
     network = network_of(name)
@@ -47,6 +50,7 @@ def test_a_batch_equals_its_rows_for_any_padding(name: str, batch: Batch) -> Non
 
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("name", FAMILY)
+@few_examples
 @given(batch=batches(), seed=st.integers(0, 2**31))
 def test_token_ids_at_padding_do_not_matter(name: str, watched: bool, batch: Batch, seed: int) -> None:
     network = network_of(name)
@@ -63,6 +67,7 @@ def test_token_ids_at_padding_do_not_matter(name: str, watched: bool, batch: Bat
 
 
 @pytest.mark.parametrize("name", ENCODERS)
+@few_examples
 @given(batch=batches())
 def test_pooled_vectors_do_not_depend_on_padding(name: str, batch: Batch) -> None:
     network = network_of(name)
@@ -73,6 +78,7 @@ def test_pooled_vectors_do_not_depend_on_padding(name: str, batch: Batch) -> Non
 
 
 @pytest.mark.parametrize("name", [name for name, config in DECODERS.items() if config.generates])
+@few_examples
 @given(seed=st.integers(0, 2**31), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), padded=st.booleans())
 def test_documents_in_one_row_are_independent(name: str, seed: int, lengths: list[int], padded: bool) -> None:
     network = network_of(name)
@@ -144,6 +150,7 @@ def test_unsupported_calls_are_errors() -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@few_examples
 @given(batch=batches(), data=st.data())
 def test_cached_decoding_equals_uncached_decoding_for_any_split(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
@@ -160,6 +167,7 @@ def test_cached_decoding_equals_uncached_decoding_for_any_split(name: str, batch
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@few_examples
 @given(batch=batches(rows=3, longest=5), data=st.data())
 def test_a_selected_cache_equals_the_cache_of_the_selected_rows(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
@@ -177,6 +185,7 @@ def test_a_selected_cache_equals_the_cache_of_the_selected_rows(name: str, batch
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@few_examples
 @given(batch=batches(rows=2, longest=6), data=st.data())
 def test_gradients_of_later_positions_are_zero(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
@@ -199,6 +208,7 @@ def test_gradients_of_later_positions_are_zero(name: str, batch: Batch, data: st
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@few_examples
 @given(batch=batches(), data=st.data())
 def test_changing_a_token_changes_no_earlier_output(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
@@ -236,6 +246,7 @@ def test_permuting_inputs_changes_outputs_with_positions() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
+@few_examples
 @given(batch=batches())
 def test_masked_keys_have_weight_zero(name: str, batch: Batch) -> None:
     network = network_of(name)
@@ -253,6 +264,7 @@ def test_masked_keys_have_weight_zero(name: str, batch: Batch) -> None:
             assert ((total - 1).abs() < TOLERANCE).logical_or(total == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     network = make(FAMILY[name])
@@ -272,22 +284,21 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
         if parameter.grad is None:
             assert parameter_name.startswith("pooling")
             continue
-        # a random direction, and the single entry with the steepest slope
-        steepest = torch.zeros_like(parameter)
-        steepest.view(-1)[parameter.grad.abs().argmax()] = 1
-        for direction in (torch.randn_like(parameter), steepest):
-            step = 1e-6
-            with torch.no_grad():
-                parameter.add_(step * direction)
-                above = loss()
-                parameter.sub_(2 * step * direction)
-                below = loss()
-                parameter.add_(step * direction)
-            slope = (parameter.grad * direction).sum()
-            torch.testing.assert_close((above - below) / (2 * step), slope, atol=1e-6, rtol=1e-5)
+        direction = torch.randn_like(parameter)
+        direction.view(-1)[parameter.grad.abs().argmax()] += 3  # the entry with the steepest slope counts most
+        step = 1e-6
+        with torch.no_grad():
+            parameter.add_(step * direction)
+            above = loss()
+            parameter.sub_(2 * step * direction)
+            below = loss()
+            parameter.add_(step * direction)
+        slope = (parameter.grad * direction).sum()
+        torch.testing.assert_close((above - below) / (2 * step), slope, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", FAMILY)
+@few_examples
 @given(batch=batches())
 def test_open_taps_do_not_change_the_output(name: str, batch: Batch) -> None:
     network = network_of(name)
@@ -298,6 +309,7 @@ def test_open_taps_do_not_change_the_output(name: str, batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
+@few_examples
 @given(batch=batches())
 def test_cpu_paths_equal_plain_paths(name: str, batch: Batch) -> None:
     network = network_of(name)
