@@ -1,7 +1,9 @@
 """Registries: built-in, decorated and installed components, and what a user reads when a name is wrong."""
 
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -65,3 +67,17 @@ def test_a_builtin_wins_over_an_entry_point_of_the_same_name() -> None:
         registry: Registry[object] = Registry("things", {"sqrt": "math:sqrt"})
         assert registry.names() == ["sqrt"]
         assert callable(registry["sqrt"])
+
+
+def test_the_modules_of_a_package_register_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "shapes_of_test"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from regard.registry import Registry\nSHAPES = Registry('shapes', package=__name__)\n"
+    )
+    (package / "round.py").write_text("from shapes_of_test import SHAPES\nSHAPES.register('circle')('a circle')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    shapes: Registry[str] = import_module("shapes_of_test").SHAPES
+    assert "shapes_of_test.round" not in sys.modules
+    assert shapes["circle"] == "a circle"
+    assert shapes.names() == ["circle"]

@@ -1,7 +1,8 @@
-"""Names that stand for objects of other modules, which are imported on first use.
+"""Registries of components by name, imported on first use.
 
 A `Registry` maps names to objects. Built-in entries are import paths, which are imported when they are first used, so
-that listing names never imports torch. Third-party packages add entries in one of two ways:
+that listing names never imports torch, or modules of one package that do not import torch and register themselves.
+Third-party packages add entries in one of two ways:
 
 - by an entry point, which is found when the package is installed:
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar, cast
 
 from regard.errors import ConfigError
@@ -40,10 +42,12 @@ class Registry(Generic[T]):
     (4.0, ['double', 'sqrt'])
     """
 
-    def __init__(self, group: str, builtins: Mapping[str, str] | None = None) -> None:
+    def __init__(self, group: str, builtins: Mapping[str, str] | None = None, *, package: str | None = None) -> None:
+        """`builtins` are import paths by name; all modules of `package` are imported before the first lookup."""
         self.group = group
         """What the entries are, in the plural; the entry-point group is `regard.<group>`."""
         self._paths: dict[str, str] = dict(builtins or {})
+        self._package = package
         self._objects: dict[str, T] = {}
         self._scanned = False
 
@@ -51,7 +55,8 @@ class Registry(Generic[T]):
         """Return a decorator that adds an object under this name."""
 
         def add(component: T) -> T:
-            if name in self and self._objects.get(name) is not component:
+            self._scan()
+            if name in {*self._paths, *self._objects} and self._objects.get(name) is not component:
                 raise ConfigError(f"{name!r} is already registered as one of the {self.group}; choose another name.")
             self._objects[name] = component
             return component
@@ -70,15 +75,15 @@ class Registry(Generic[T]):
     def __contains__(self, name: object) -> bool:
         if name in self._objects or name in self._paths:
             return True
-        self._scan()
-        return name in self._paths
+        return name in self.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def names(self) -> list[str]:
-        """All names, sorted; nothing is imported."""
+        """All names, sorted; nothing is imported, except the modules of the registry's package."""
         self._scan()
+        self._import_package()
         return sorted({*self._paths, *self._objects})
 
     def items(self) -> Iterator[tuple[str, T]]:
@@ -91,6 +96,14 @@ class Registry(Generic[T]):
             self._scanned = True
             for point in entry_points(group=f"regard.{self.group}"):
                 self._paths.setdefault(point.name, point.value)
+
+    def _import_package(self) -> None:
+        """Import the modules of the package, which register themselves, once."""
+        package = self._package
+        if package is not None:
+            for info in iter_modules(import_module(package).__path__):
+                import_module(f"{package}.{info.name}")
+            self._package = None
 
     def _import(self, name: str) -> T:
         module, _, attribute = self._paths[name].partition(":")

@@ -1,6 +1,8 @@
 """Variants registered by other packages: position schemes, attention kernels, optimizers and schedules."""
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
@@ -130,6 +132,16 @@ def test_registered_positions_and_attention_are_built() -> None:
     assert memory.states.shape == (1, 3, 128)
     with pytest.raises(Exception, match="16"):
         network.encode(torch.zeros(1, 17, dtype=torch.long))
+
+
+def test_a_file_with_config_builder_and_module_needs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "plugin" / "src")
+    path = "regard_plugin_example.positions:LogDistancePositionsConfig"
+    monkeypatch.setattr(POSITIONS, "_paths", {**POSITIONS._paths, "log-distance": path})
+    assert "log-distance" in POSITIONS.names()
+    assert "regard_plugin_example.positions" not in sys.modules
+    network = build(load_config("tiny", ["model.positions=log-distance", "model.vocab_size=11"]).model)
+    assert any(name.endswith("slope") for name, _ in network.named_parameters())
 
 
 def test_registered_optimizer_and_schedule_are_built() -> None:

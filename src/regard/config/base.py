@@ -61,6 +61,11 @@ class VariantConfig(BaseConfig):
     A direct subclass sets `registry` and `default_kind` and is the type of fields: `positions: PositionsConfig`.
     Its subclasses are the variants. Each has a `kind` with a default, and a `builder`: the function that builds the
     implementation, as an import path, so that settings never import torch, or as a callable.
+
+    A variant may also be one file that has config, builder and implementation and imports torch. Its line in the table
+    of the registry is a name and an import path, which is imported when a setting selects the variant:
+
+        POSITIONS = Registry("positions", {"my-scheme": "regard.models.my_scheme:MySchemeConfig"})
     """
 
     registry: ClassVar[Registry[Any]]

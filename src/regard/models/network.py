@@ -3,7 +3,6 @@
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, Self
@@ -163,9 +162,9 @@ class EncoderNetwork(Network):
     pooling: nn.Module
     head: nn.Module | None
 
-    @abstractmethod
     def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory."""
+        raise NotImplementedError
 
     def pool(self, memory: Memory) -> Tensor:
         """Return one vector per text (B, C)."""

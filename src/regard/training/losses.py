@@ -17,7 +17,6 @@ largest matrix product of a step.
 B examples · S source length · T target length · N targets · C model width · V vocabulary
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Self, TypeVar
@@ -25,6 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.config import TrainingConfig
 from regard.models.network import DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Network
 from regard.models.recurrent import BidirectionalLanguageModel
 from regard.nn import cpu
@@ -208,12 +208,14 @@ class LabelBatch(Batch):
 class Objective(nn.Module, Generic[NetworkT]):
     """Predict targets from the hidden states that a network computes for a batch."""
 
+    passes = 1  # forward passes of each batch
+    settings_to_lower: tuple[str, ...] = ()  # that make training more stable, besides the learning rate
     network: NetworkT
     label_smoothing: float
 
-    @abstractmethod
     def states(self, batch: Any) -> tuple[Tensor, Tensor]:
         """The states to predict from (N, C), and the targets (N,)."""
+        raise NotImplementedError
 
     def forward(self, batch: Any) -> Loss:
         """The loss of a batch, summed over its targets."""
@@ -318,6 +320,9 @@ class PredictLabels(Objective[EncoderNetwork]):
 class RDrop(nn.Module):
     """Run each batch through the network twice, with different dropout, and penalize different predictions."""
 
+    passes = 2
+    settings_to_lower = ("training.rdrop",)
+
     def __init__(self, objective: Objective[Any], weight: float) -> None:
         super().__init__()
         self.objective = objective
@@ -328,6 +333,11 @@ class RDrop(nn.Module):
         states, targets = self.objective.states(batch.repeated())
         half = len(targets) // 2
         return self.objective.rdrop_loss(states[:half], states[half:], targets[:half], self.weight)
+
+
+def training_objective(objective: Objective[Any], training: TrainingConfig) -> Objective[Any] | RDrop:
+    """The objective that training minimizes: that of the task, with the regularization of the settings."""
+    return RDrop(objective, training.rdrop) if training.rdrop else objective
 
 
 def _select(mask: Tensor | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,10 +29,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.gradient_accumulation",
     "training.label_smoothing",
     "training.rdrop",
-    "training.optimizer.beta1",
-    "training.optimizer.beta2",
-    "training.optimizer.epsilon",
-    "training.optimizer.weight_decay",
+    "training.optimizer",
     "training.schedule",
     "training.layer_decay",
     "training.max_grad_norm",
@@ -49,6 +46,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "model.activation_dropout",
     "tokenizer.dropout",
 )
+FIXED_SETTINGS = ("training.optimizer.kind",)  # among them: the state of one optimizer means nothing to another
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,8 @@ def changed_settings(before: Config, after: Config, sources: Sequence[ConfigSour
             continue
         key = ".".join(path)
         change = f"from {old.get(path)!r} to {new.get(path)!r}"
-        if not any(key == setting or key.startswith(f"{setting}.") for setting in CHANGEABLE_SETTINGS):
+        changeable = any(key == setting or key.startswith(f"{setting}.") for setting in CHANGEABLE_SETTINGS)
+        if not changeable or key in FIXED_SETTINGS:
             origin = setting_origin([path], sources)
             raise ConfigError(
                 f"{f'{origin}: ' if origin else ''}{key} cannot be changed {change} when a run is resumed; "

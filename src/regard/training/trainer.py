@@ -25,7 +25,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
-from regard.training.losses import Batch, RDrop
+from regard.training.losses import Batch, training_objective
 from regard.training.optimizers import DivergedError, build_optimizer, update
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
@@ -62,9 +62,11 @@ class Trainer:
         self.display = display or ProgressDisplay()
         self.callbacks = callbacks
         self.network = task.network.to(process_group.device)
-        objective, rdrop = task.objective(), config.training.rdrop
-        self.objective = process_group.wrap(RDrop(objective, rdrop) if rdrop else objective)
         training = config.training
+        objective = training_objective(task.objective(), training)
+        self.passes = objective.passes
+        self.settings_to_lower = ("training.schedule.learning_rate", *objective.settings_to_lower)
+        self.objective = process_group.wrap(objective)
         self.optimizer = build_optimizer(
             self.network, training.optimizer, training.parameter_groups, training.layer_decay
         )
@@ -153,8 +155,7 @@ class Trainer:
         return self.schedule(step) * self.state.learning_rate_factor
 
     def _flops(self, batches: list[Batch]) -> float:
-        passes = 2 if self.config.training.rdrop else 1
-        return passes * sum(self.task.flops(batch) for batch in batches)
+        return self.passes * sum(self.task.flops(batch) for batch in batches)
 
     def _max_loss(self) -> float:
         """The loss above which training has diverged."""
@@ -163,8 +164,7 @@ class Trainer:
         return DIVERGENCE_FACTOR * max(self.state.first_loss, math.log(self.config.model.vocab_size))
 
     def _divergence_message(self, step: int, error: DivergedError, position: DataPosition, batches: list[Batch]) -> str:
-        learning_rate = "training.schedule.learning_rate"
-        lower = f"{learning_rate} or training.rdrop" if self.config.training.rdrop else learning_rate
+        lower = " or ".join(self.settings_to_lower)
         return (
             f"step {step}: {error} ({self.task.describe(position, batches[-1])}); training was stopped and the last "
             f"good checkpoint kept: lower {lower}, increase training.schedule.warmup_steps or set "

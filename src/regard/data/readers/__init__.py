@@ -11,8 +11,7 @@ from itertools import chain
 from regard.config import CorpusConfig
 from regard.data.lines import InvalidLines, check_gzip_on_error
 from regard.data.readers.aligned import read_aligned
-from regard.data.readers.base import ExampleType, LabeledExample, Pair, Reader, TaggedExample
-from regard.registry import Registry
+from regard.data.readers.base import READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
 
 __all__ = [
     "READERS",
@@ -28,17 +27,6 @@ __all__ = [
     "reader_for",
 ]
 
-READERS: Registry[type[Reader]] = Registry(
-    "readers",
-    {
-        "builtin": "regard.data.readers.builtin:BuiltinReader",
-        "conll": "regard.data.readers.conll:ConllReader",
-        "conllu": "regard.data.readers.conll:ConlluReader",
-        "jsonl": "regard.data.readers.jsonl:JsonLinesReader",
-        "text": "regard.data.readers.base:TextReader",
-        "tsv": "regard.data.readers.tsv:TsvReader",
-    },
-)
 DEFAULT_FORMATS: dict[ExampleType, str] = {
     "pairs": "tsv",
     "documents": "text",

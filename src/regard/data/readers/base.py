@@ -1,8 +1,8 @@
 """Examples as readers yield them, the base class of readers, the checks that readers share, and the plain text reader.
 
-A reader reads one file format. A new format takes one file:
+A reader reads one file format. A new format takes one file, in this package or in another one:
 
-    from regard.data.readers import READERS, Reader
+    from regard.data.readers.base import READERS, Reader
 
     @READERS.register("subtitles")
     class SubtitleReader(Reader):
@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 
 from regard.data.lines import InvalidLines, check_gzip_on_error, read_lines
 from regard.data.syntax import Parse
+from regard.registry import Registry
 
 ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]
 
@@ -112,6 +113,10 @@ class Reader:
         return any(getattr(cls, name) is not getattr(Reader, name) for name in methods)
 
 
+READERS: Registry[type[Reader]] = Registry("readers", package="regard.data.readers")
+
+
+@READERS.register("text")
 class TextReader(Reader):
     """Reader of plain text, the default for documents."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from regard.config.errors import did_you_mean
 from regard.data.lines import InvalidLines
-from regard.data.readers.base import LabeledExample, Pair, Reader, TaggedExample
+from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, TaggedExample
 from regard.errors import DataError
 from regard.version import __version__
 
@@ -33,6 +33,7 @@ DOCUMENT_CORPORA = {"builtin:python-docs": False, "builtin:python-docs-dev": Tru
 DEV_INTERVAL = 20  # every 20th chapter of the documents is in the dev split
 
 
+@READERS.register("builtin")
 class BuiltinReader(Reader):
     """Reader of corpora that come with the package."""
 

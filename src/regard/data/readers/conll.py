@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
-from regard.data.readers.base import Reader, TaggedExample, count_columns
+from regard.data.readers.base import READERS, Reader, TaggedExample, count_columns
 
 DOCUMENT_START = "-DOCSTART-"
 NUM_COLUMNS = 10
@@ -25,6 +25,7 @@ _RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
 _EMPTY = re.compile(r"(0|[1-9][0-9]{0,8})\.[1-9][0-9]{0,8}")
 
 
+@READERS.register("conll")
 class ConllReader(Reader):
     """Reader of CoNLL columns, the default for tagged sentences."""
 
@@ -37,6 +38,7 @@ class ConllReader(Reader):
         return tagged_sentences(read_lines(file, invalid), layout, invalid)
 
 
+@READERS.register("conllu")
 class ConlluReader(ConllReader):
     """Reader of tagged sentences: words from the second column, tags from the fourth (UPOS) by default."""
 

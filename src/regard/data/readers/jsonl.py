@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.data.lines import InvalidLines, Line, read_lines
-from regard.data.readers.base import LabeledExample, Pair, Reader, check_labeled, check_pair, has_surrogate
+from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, check_labeled, check_pair, has_surrogate
 from regard.data.readers.tsv import LABEL_NAMES, SECOND_NAMES, TEXT_NAMES
 
 
+@READERS.register("jsonl")
 class JsonLinesReader(Reader):
     """Reader of JSON Lines."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regard.data.lines import InvalidLines, read_lines
-from regard.data.readers.base import LabeledExample, Pair, Reader, check_labeled, check_pair, count_columns
+from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, check_labeled, check_pair, count_columns
 from regard.errors import DataError
 
 LABEL_NAMES = ("label", "class", "category")
@@ -16,6 +16,7 @@ TEXT_NAMES = ("text", "sentence", "content", "text1", "sentence1", "first", "pre
 SECOND_NAMES = ("second", "text2", "sentence2", "hypothesis")
 
 
+@READERS.register("tsv")
 class TsvReader(Reader):
     """Reader of TSV, the default for pairs and labeled texts."""
 
