@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,7 @@ ADJECTIVES = {"red": "ross", "white": "bianc", "small": "piccol", "new": "nuov",
 HELD_OUT_EVERY = 8  # every eighth pair is not trained on
 
 
+@cache
 def toy_pairs() -> list[AlignedPair]:
     """Return all pairs of a toy grammar (26 words, 3 sentence patterns) with gold alignments, in a fixed mixed order.
 

@@ -201,4 +201,7 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     >>> bool(first == torch.rand(1))
     True
     """
-    torch.manual_seed(np.random.default_rng([seed, step, rank]).integers(2**63))
+    value = int(np.random.default_rng([seed, step, rank]).integers(2**63))
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():  # torch.manual_seed formats a stack trace per absent device: a millisecond per step
+        torch.cuda.manual_seed_all(value)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -56,8 +57,13 @@ def matmul_peak(
     return bfloat16 if process_group.any(faster) else float32
 
 
-def matmul_gflops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """The best rate of large matrix products, in 10⁹ operations per second."""
+def matmul_gflops(device: torch.device, dtype: torch.dtype) -> float:
+    """The best rate of large matrix products, in 10⁹ operations per second; measured once per process."""
+    return _measure_gflops(device, dtype, torch.get_num_threads())
+
+
+@cache
+def _measure_gflops(device: torch.device, dtype: torch.dtype, threads: int, seconds: float = 0.5) -> float:
     size = 1024
     a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
     out = a @ b

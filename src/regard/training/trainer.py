@@ -125,7 +125,8 @@ class Trainer:
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1
         seed_step(training.seed, step, self.process_group.rank)
-        self.objective.train()
+        if not self.network.training:  # after a validation; setting the mode of every module takes time
+            self.objective.train()
         try:
             result = update(
                 self.objective,
