@@ -166,3 +166,63 @@ def test_invalid_user_settings_are_left_to_validation(invalid: object) -> None:
 def test_a_start_model_means_fine_tuning() -> None:
     assert user_settings([ConfigSource("", {"training": {"start_from": "runs/x"}})]).fine_tuning
     assert not user_settings([]).fine_tuning
+
+
+@pytest.mark.parametrize(("task", "model"), NETWORKS, ids=lambda value: getattr(value, "name", ""))
+def test_fine_tuning_has_a_low_learning_rate_and_few_epochs(task: NetworkTask, model: dict[str, object]) -> None:
+    fresh = config(task, model, 2000, UserSettings(recurrent="recurrent" in str(model["kind"]), width=128))
+    user = UserSettings(fine_tuning=True, width=128)
+    tuned = config(task, model, 2000, user)
+    fresh_peak = fresh.training.schedule.learning_rate
+    assert fresh_peak is not None
+    assert tuned.training.schedule.learning_rate is not None
+    assert tuned.training.schedule.learning_rate <= fresh_peak / 3
+    assert tuned.training.steps < fresh.training.steps
+    assert tuned.training.patience > 0
+    assert not keys(chosen(task, model, MEDIUM, user)) & {
+        "model.width",
+        "model.vocab_size",
+        "model.layers",
+        "model.heads",
+    }
+
+
+def test_fewer_steps_do_not_raise_the_learning_rate_of_a_translator() -> None:
+    def peak(steps: int, width: int = 128) -> float:
+        user = UserSettings(steps=steps, width=width)
+        rate = value(
+            chosen(TranslationTask(), {}, CorpusStats(12_000, 1_200_000), user), "training.schedule.learning_rate"
+        )
+        assert isinstance(rate, float)
+        return rate
+
+    assert peak(10) == peak(100) == peak(400) == 3e-3
+    assert peak(100_000) == pytest.approx((128 * 4000) ** -0.5, rel=0.05)  # the paper's
+    assert peak(400, width=512) == pytest.approx(1.5e-3)
+    small_batch = UserSettings(steps=400, width=128, batch_tokens=1024)
+    settings = chosen(TranslationTask(), {}, CorpusStats(12_000, 1_200_000), small_batch)
+    assert value(settings, "training.schedule.learning_rate") == pytest.approx(1.5e-3)
+
+
+@pytest.mark.parametrize("examples", [50, 400, 4000])
+def test_little_data_gets_small_batches_and_at_most_100_epochs(examples: int) -> None:
+    characters = 60 * examples
+    resolved = config(TranslationTask(), NETWORKS[0][1], examples)
+    settings = chosen(TranslationTask(), {}, CorpusStats(examples, characters), UserSettings())
+    tokens = characters / 2 / 3.5
+    steps = value(settings, "training.steps")
+    assert isinstance(steps, int)
+    batch_tokens = next((s.value for s in settings if s.key == "training.batch_tokens"), 4096)
+    assert steps * batch_tokens / tokens <= 110
+    assert 512 <= batch_tokens <= 4096
+    assert resolved.training.batch_tokens <= 4096
+
+
+def test_sizes_follow_the_width_of_the_user() -> None:
+    user = UserSettings(width=64)
+    settings = chosen(TranslationTask(), {}, MEDIUM, user)
+    assert (value(settings, "model.heads"), value(settings, "model.feed_forward")) == (2, 128)
+    odd = chosen(TranslationTask(), {}, MEDIUM, UserSettings(width=90))
+    heads = value(odd, "model.heads")
+    assert isinstance(heads, int)
+    assert 90 % heads == 0

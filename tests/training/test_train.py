@@ -1,5 +1,6 @@
 """Complete runs: models learn, the run folder has all files, distributed training, and error messages."""
 
+import io
 import json
 import math
 import random
@@ -15,7 +16,9 @@ import torch
 import regard
 from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import runner
-from regard.training.display import Progress, ProgressDisplay
+from regard.training.display import LinesDisplay, Progress, ProgressDisplay
+from regard.training.environment import MatmulPeak
+from regard.training.runner import run_training
 from small_runs import command, lines, numbers, pairs, request, run, write_pairs
 
 LEARN = [
@@ -167,6 +170,24 @@ def test_learned_positions_limit_the_length_of_examples(data: Path, tmp_path: Pa
 def test_epochs_limit_a_run(data: Path, tmp_path: Path) -> None:
     out = run(tmp_path / "run", data, "training.epochs=0.25", "training.batch_tokens=400")
     assert lines(out)[-1]["epoch"] == pytest.approx(0.25, abs=0.02)
+
+
+def test_epochs_are_announced_as_steps_and_progress_is_shown_by_time(data: Path, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    start = request(tmp_path / "run", data, "training.epochs=0.5", "training.log_every=1000")
+    run_training(start, LinesDisplay(stream))
+    steps = lines(tmp_path / "run")[-1]["step"]
+    assert f"training.epochs = 0.5: {steps} steps." in stream.getvalue()
+    assert f"step 1/{steps}  " in stream.getvalue()  # long before the first line of metrics.jsonl
+    assert [line["step"] for line in lines(tmp_path / "run")] == [steps, steps]
+
+
+def test_utilization_above_one_is_left_out(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.training.runner.matmul_peak", lambda *_: MatmulPeak("float32", torch.float32, 1e-6))
+    stream = io.StringIO()
+    run_training(request(tmp_path / "run", data, "training.steps=2"), LinesDisplay(stream))
+    assert "utilization" not in stream.getvalue()
+    assert "utilization" not in lines(tmp_path / "run")[0]
 
 
 def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from regard.training.automatic_settings import (
     NetworkSize,
     UserSettings,
     choose_size,
+    fine_tuning_settings,
     length_settings,
     network_settings,
     text_tokenizer,
@@ -60,8 +61,10 @@ class BidirectionalLMTask(LanguageModelingTask):
         size = choose_size(BIDIRECTIONAL_LM_SIZES, stats.characters)
         tokenizer = text_tokenizer(stats.characters, user)
         tokens = token_count(stats.characters, tokenizer.value)
+        if user.fine_tuning:
+            return [NO_SMOOTHING, *fine_tuning_settings(tokens, user)]
         return [
-            *network_settings(size, f"{stats.characters:,} characters: {size.width // 2} for each direction"),
+            *network_settings(size, f"{stats.characters:,} characters: {size.width // 2} for each direction", user),
             tokenizer,
             vocab_setting(stats.characters, tokenizer.value),
             NO_SMOOTHING,

@@ -60,7 +60,7 @@ class LabelingTask(NetworkTask):
         else:
             size = choose_size(LABELING_SIZES, stats.examples)
             settings = [
-                *network_settings(size, f"{stats.examples:,} {self.examples}: {size.name}"),
+                *network_settings(size, f"{stats.examples:,} {self.examples}: {size.name}", user),
                 AutomaticSetting("model.activation", "gelu", "as BERT"),
                 AutomaticSetting("model.norm_order", "pre", "trains without a long warmup"),
                 vocab_setting(stats.characters, tokenizer),

@@ -35,6 +35,7 @@ from regard.training.automatic_settings import (
     NetworkSize,
     UserSettings,
     choose_size,
+    fine_tuning_settings,
     length_settings,
     network_settings,
     text_tokenizer,
@@ -102,8 +103,15 @@ class LanguageModelingTask(NetworkTask):
         size = choose_size(RECURRENT_LANGUAGE_MODEL_SIZES if user.recurrent else LANGUAGE_MODEL_SIZES, stats.characters)
         tokenizer = text_tokenizer(stats.characters, user)
         tokens = token_count(stats.characters, tokenizer.value)
+        if user.fine_tuning:
+            return [
+                NO_SMOOTHING,
+                AutomaticSetting("training.max_grad_norm", 1.0, "as GPT"),
+                AutomaticSetting("training.optimizer.kind", "adamw", "as GPT"),
+                *fine_tuning_settings(tokens, user),
+            ]
         return [
-            *network_settings(size, f"{stats.characters:,} characters: {size.name}"),
+            *network_settings(size, f"{stats.characters:,} characters: {size.name}", user),
             tokenizer,
             vocab_setting(stats.characters, tokenizer.value),
             NO_SMOOTHING,

@@ -33,6 +33,7 @@ from regard.training.automatic_settings import (
     NetworkSize,
     UserSettings,
     choose_size,
+    fine_tuning_settings,
     length_settings,
     network_settings,
     token_count,
@@ -114,14 +115,20 @@ class MaskedLMTask(NetworkTask):
             "training.optimizer.kind": "adamw",
             "training.optimizer.weight_decay": 0.01,
         }
+        smoothing = AutomaticSetting("training.label_smoothing", 0.0, "predictions are measured by their probabilities")
+        if user.fine_tuning:
+            training = (
+                AutomaticSetting(key, value, "as BERT") for key, value in bert.items() if key.startswith("training.")
+            )
+            return [smoothing, *training, *fine_tuning_settings(tokens, user)]
         return [
-            *network_settings(size, f"{stats.characters:,} characters: {size.name}"),
+            *network_settings(size, f"{stats.characters:,} characters: {size.name}", user),
             *(AutomaticSetting(key, value, "as BERT") for key, value in bert.items()),
             AutomaticSetting("model.norm_order", "pre", "trains without a long warmup"),
             AutomaticSetting("model.positions.max_length", user.context_length or 128, "the passage length"),
             AutomaticSetting("tokenizer.kind", tokenizer, "subwords that mark the start of words"),
             vocab_setting(stats.characters, tokenizer),
-            AutomaticSetting("training.label_smoothing", 0.0, "predictions are measured by their probabilities"),
+            smoothing,
             AutomaticSetting("training.schedule.kind", "cosine", "decays to zero, as BERT's schedule does"),
             AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small encoders"),
             # An epoch predicts one token in seven, where a language model predicts all of them.

@@ -41,8 +41,10 @@ from regard.training.automatic_settings import (
     NetworkSize,
     UserSettings,
     choose_size,
+    fine_tuning_settings,
     length_settings,
     network_settings,
+    peak_setting,
     token_count,
     validation_split,
     vocab_setting,
@@ -128,12 +130,17 @@ class TranslationTask(NetworkTask):
         tokenizer = user.tokenizer or "bpe"
         tokens = token_count(stats.characters / 2, tokenizer)  # of one side
         epochs = min(60, max(3, 4_000_000 / max(1, stats.examples)))
+        if user.fine_tuning:
+            return [
+                *validation_split(stats.examples, "pairs", user),
+                *fine_tuning_settings(tokens, user),
+            ]
         syntax = AutomaticSetting("model.positions.kind", "syntax", "the source comes with parses")
         return [
-            *network_settings(size, f"{stats.examples:,} pairs: {size.name} fits them with little overfitting"),
+            *network_settings(size, f"{stats.examples:,} pairs: {size.name} fits them with little overfitting", user),
             vocab_setting(stats.characters, tokenizer),
             *validation_split(stats.examples, "pairs", user),
-            *(RECURRENT_SCHEDULE if user.recurrent else []),
+            *(RECURRENT_SCHEDULE if user.recurrent else [peak_setting(size.width, tokens, epochs, user)]),
             *([syntax] if user.has_parses else []),
             *length_settings(tokens, epochs, user),
         ]

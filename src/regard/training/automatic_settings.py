@@ -10,10 +10,16 @@ from typing import Any
 
 from regard.config import ConfigSource, unchecked_value
 from regard.data.preparation import CorpusStats
+from regard.training.schedules import paper_peak
 
 SOURCE_NAME = "automatic"
 CHARACTERS_PER_TOKEN_BY_KIND = {"character": 1.0, "word": 5.5}  # other kinds make subwords, of about 3.5 characters
 SMALL_TEXT = 300_000  # characters; less text is tokenized into characters
+DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS = 4096, 512
+MIN_BATCHES_PER_EPOCH = 16  # of automatic batches; less data gets smaller batches
+MAX_EPOCHS = 100  # more passes over the same data bring overfitting, not quality
+MAX_PEAK = 3e-3  # learning rate of a network of width 128 with batches of 4,096 tokens; see benchmarks/learning_rate.py
+FINE_TUNING_FACTOR = 0.1  # of that learning rate: keeps most of what the model has learned
 TYPICAL_STATS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # one for each network size
 
 
@@ -52,16 +58,17 @@ class UserSettings:
     gradient_accumulation: int | None = None
     validation_every: int | None = None
     context_length: int | None = None
+    warmup_steps: int | None = None
+    width: int | None = None  # of the network, or of the model that is fine-tuned
     tokenizer: str | None = None
     recurrent: bool = False  # the network is recurrent
     has_validation_data: bool = False
     has_parses: bool = False
     fine_tuning: bool = False  # training starts from a model
 
-    @property
-    def tokens_per_update(self) -> int:
-        """Tokens of one optimizer step, gradient accumulation included."""
-        return (self.batch_tokens or 4096) * (self.gradient_accumulation or 1)
+    def tokens_per_update(self, tokens: float) -> int:
+        """Tokens of one optimizer step for this many training tokens, gradient accumulation included."""
+        return (self.batch_tokens or automatic_batch_tokens(tokens)) * (self.gradient_accumulation or 1)
 
 
 def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
@@ -87,6 +94,8 @@ def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
         gradient_accumulation=count("training.gradient_accumulation"),
         validation_every=count("validation.every"),
         context_length=count("data.context_length"),
+        warmup_steps=count("training.schedule.warmup_steps"),
+        width=count("model.width"),
         tokenizer=tokenizer if isinstance(tokenizer, str) else None,
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         has_validation_data=isinstance(valid, Mapping) and any(valid.values()),
@@ -124,9 +133,12 @@ def token_count(characters: float, tokenizer: str) -> float:
     return characters / CHARACTERS_PER_TOKEN_BY_KIND.get(tokenizer, 3.5)
 
 
-def network_settings(size: NetworkSize, reason: str) -> list[AutomaticSetting]:
-    """Width, layers, heads, feed-forward width and dropout of a network."""
-    shape = {"layers": size.layers, "heads": size.heads, "feed_forward": size.feed_forward}
+def network_settings(size: NetworkSize, reason: str, user: UserSettings) -> list[AutomaticSetting]:
+    """Width, layers, heads, feed-forward width and dropout of a network; sizes follow the width of the user."""
+    width = user.width or size.width
+    heads = None if size.heads is None else _heads(width, size.width // size.heads)
+    feed_forward = None if size.feed_forward is None else max(1, round(size.feed_forward * width / size.width))
+    shape = {"layers": size.layers, "heads": heads, "feed_forward": feed_forward}
     return [
         AutomaticSetting("model.width", size.width, reason),
         *(
@@ -138,6 +150,16 @@ def network_settings(size: NetworkSize, reason: str) -> list[AutomaticSetting]:
     ]
 
 
+def _heads(width: int, head_width: int) -> int:
+    """The number of heads that divides a width into heads of about `head_width`.
+
+    >>> _heads(128, 32), _heads(96, 32), _heads(100, 32)
+    (4, 3, 4)
+    """
+    divisors = (heads for heads in range(1, width + 1) if width % heads == 0)
+    return min(divisors, key=lambda heads: abs(math.log(width / heads / head_width)))
+
+
 def text_tokenizer(characters: int, user: UserSettings) -> AutomaticSetting:
     """The tokenizer of a language model, which must be lossless: bytes, or characters where there is little text."""
     by_character = characters < SMALL_TEXT
@@ -146,23 +168,77 @@ def text_tokenizer(characters: int, user: UserSettings) -> AutomaticSetting:
     return AutomaticSetting("tokenizer.kind", kind, reason)
 
 
-def length_settings(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> list[AutomaticSetting]:
-    """Steps for this many tokens and epochs, and what follows from the steps: warmup, validation and patience."""
-    steps = round_to_two_digits(min(100_000, max(min_steps, epochs * tokens / user.tokens_per_update)))
-    passes = max(1, round(steps * user.tokens_per_update / tokens))
-    chosen = AutomaticSetting("training.steps", steps, f"about {passes:,} epoch{'s' if passes > 1 else ''}")
-    planned = user.steps or steps
+def automatic_batch_tokens(tokens: float) -> int:
+    """Tokens per batch for this many training tokens: smaller batches where an epoch would have only a few."""
+    return max(MIN_BATCH_TOKENS, min(DEFAULT_BATCH_TOKENS, round_to_two_digits(max(1, tokens / MIN_BATCHES_PER_EPOCH))))
+
+
+def max_learning_rate(width: int, tokens_per_update: int) -> float:
+    """The highest peak learning rate that is stable: lower for wider networks and for smaller batches."""
+    return MAX_PEAK * math.sqrt(128 / width) * min(1.0, math.sqrt(tokens_per_update / DEFAULT_BATCH_TOKENS))
+
+
+def peak_setting(width: int, tokens: float, epochs: float, user: UserSettings) -> AutomaticSetting:
+    """The peak of the inverse-square-root schedule: the paper's, which rises as warmup gets shorter, up to a limit."""
+    width = user.width or width
+    limit = max_learning_rate(width, user.tokens_per_update(tokens))
+    paper = paper_peak(width, user.warmup_steps or _warmup_steps(_planned_steps(tokens, epochs, user)))
+    reason = "the paper's for this width and warmup" if paper <= limit else "the highest that is stable for this width"
+    return AutomaticSetting("training.schedule.learning_rate", _two_digits(min(paper, limit)), reason)
+
+
+def fine_tuning_settings(tokens: float, user: UserSettings) -> list[AutomaticSetting]:
+    """Settings for training that starts from a translator or language model: a low learning rate and few epochs."""
+    learning_rate = FINE_TUNING_FACTOR * max_learning_rate(user.width or 512, user.tokens_per_update(tokens))
+    epochs = min(10, max(2, 1_000_000 / max(1, tokens)))
+    return [
+        AutomaticSetting("training.schedule.kind", "cosine", "decays to zero, so that the last steps are small"),
+        AutomaticSetting(
+            "training.schedule.learning_rate",
+            _two_digits(learning_rate),
+            "low, to keep most of what the model has learned",
+        ),
+        *length_settings(tokens, epochs, user, min_steps=50),
+    ]
+
+
+def _two_digits(number: float) -> float:
+    return float(f"{number:.1e}")
+
+
+def _automatic_steps(tokens: float, epochs: float, user: UserSettings, min_steps: int) -> int:
+    per_epoch = tokens / user.tokens_per_update(tokens)
+    steps = min(100_000, max(min_steps, epochs * per_epoch), max(epochs, MAX_EPOCHS) * per_epoch)
+    return max(1, round_to_two_digits(max(1, steps)))
+
+
+def _planned_steps(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> int:
+    """Steps that the run will have: the user's, or the automatic ones."""
+    planned = user.steps or _automatic_steps(tokens, epochs, user, min_steps)
     if user.epochs is not None:
-        planned = max(1, min(planned, math.ceil(user.epochs * tokens / user.tokens_per_update)))
-    every = user.validation_every or min(planned, round_to_two_digits(max(min_steps / 10, planned / 20)))
+        planned = max(1, min(planned, math.ceil(user.epochs * tokens / user.tokens_per_update(tokens))))
+    return planned
+
+
+def _warmup_steps(planned: int) -> int:
+    return max(1, min(4000, round_to_two_digits(planned / 10))) if planned >= 10 else 1
+
+
+def length_settings(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> list[AutomaticSetting]:
+    """Batch size, steps for this many tokens and epochs, and what follows: warmup, validation and patience."""
+    steps = _automatic_steps(tokens, epochs, user, min_steps)
+    passes = max(1, round(steps * user.tokens_per_update(tokens) / tokens))
+    planned = _planned_steps(tokens, epochs, user, min_steps)
+    every = user.validation_every or min(planned, round_to_two_digits(max(10, min_steps / 10, planned / 20)))
     times = max(1, planned // every)
     patience = max(2, round(times / 4))
+    batch_tokens = automatic_batch_tokens(tokens)
+    batches = AutomaticSetting("training.batch_tokens", batch_tokens, "gives little data several updates per epoch")
     return [
-        chosen,
+        *([batches] if batch_tokens < DEFAULT_BATCH_TOKENS else []),
+        AutomaticSetting("training.steps", steps, f"about {passes:,} epoch{'s' if passes > 1 else ''}"),
         AutomaticSetting(
-            "training.schedule.warmup_steps",
-            max(1, min(4000, round_to_two_digits(planned / 10))),
-            "a tenth of the steps, at most the paper's 4,000",
+            "training.schedule.warmup_steps", _warmup_steps(planned), "a tenth of the steps, at most the paper's 4,000"
         ),
         AutomaticSetting("validation.every", every, "once per run" if times == 1 else f"about {times} times per run"),
         AutomaticSetting(

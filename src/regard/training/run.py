@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     import pandas
 
 MetricsLine = dict[str, float | dict[str, float]]
-RESULT_TITLES = {"best": "Validation", "average": "Average of the last checkpoints", "test": "Test"}
+RESULT_TITLES = {
+    "best": "Validation",
+    "average": "Average of the last checkpoints",
+    "test": "Test",
+    "base_before": "Validation data of the base model, before",
+    "base_after": "Validation data of the base model, after",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,10 @@ class Run:
 
     @property
     def results(self) -> dict[str, dict[str, float]]:
-        """Scores of the finished run: `best` and `average` on the validation data, `test` on the test data."""
+        """Scores of the finished run: `best` and `average` on the validation data, `test` on the test data.
+
+        A fine-tuned model also has `base_before` and `base_after`, on the validation data of the model it started from.
+        """
         path = self.folder / "run.json"
         try:
             results: dict[str, dict[str, float]] = json.loads(path.read_text("utf-8")).get("results", {})

@@ -17,9 +17,10 @@ from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
-from regard.training.display import ProgressDisplay, ResilientDisplay
+from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
 from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import environment, keep_freed_memory, matmul_peak
+from regard.training.fine_tuning import BaseValidation, find_base_validation
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
 from regard.training.report import write_report
 from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
@@ -122,8 +123,13 @@ def _train(
         display.note(f"The tokenizer has {tokens}, not model.vocab_size = {vocab_size}.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
+    base = find_base_validation(task, config, progress_callback(run, display, stop)) if process_group.is_first else None
     if config.training.start_from is not None and not run.has_checkpoint:
         display.note(copy_weights_from(network, config))
+        if base is not None:
+            scores = base.scores(network, lambda: None)
+            display.note(f"On the validation data of {base.run.folder}, before fine-tuning: {scores_line(scores)}.")
+            run.update_info(base={"run": str(base.run.folder), "scores": scores})
     if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
         display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
     if config.training.freeze_encoder:
@@ -153,6 +159,8 @@ def _train(
         for name, split in prepared.splits.items():
             for message in split.omissions():
                 display.note(f"{name}: {message}.")
+        if config.training.epochs is not None:
+            display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
         if peak.precision == "bfloat16" and peak.matmul_dtype == torch.float32:
             display.note(
@@ -167,7 +175,7 @@ def _train(
         run.remove_partial_files()
         run.truncate(trainer.state.file_sizes)
     status = trainer.train()
-    summary = _conclude(run, trainer, status) if process_group.is_first else []
+    summary = _conclude(run, trainer, status, base) if process_group.is_first else []
     process_group.barrier()
     return summary
 
@@ -246,9 +254,13 @@ class Results:
     outputs: dict[str, Any] = field(default_factory=dict)
 
 
-def _conclude(run: RunFolder, trainer: Trainer, status: str) -> list[str]:
+def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
     """Measure the result, write it to the run folder, and return its summary."""
     results = finish(trainer)
+    if base is not None and (before := run.read_info().get("base")):
+        with swapped_weights(trainer.network, _best_weights(trainer)):
+            results.scores["base_before"] = before["scores"]
+            results.scores["base_after"] = base.scores(trainer.network, trainer.check)
     if results.outputs:
         run.write_json("outputs.json", results.outputs)
     run.update_info(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -34,6 +34,7 @@ from regard.training.shutdown import StopRequest
 from regard.training.task import BoundTask, ValidationResult
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
+SECONDS_PER_DISPLAY = 1.0  # at most, between two updates of the progress display
 
 
 class Trainer:
@@ -75,6 +76,7 @@ class Trainer:
         self.steps = self._last_step()
         self.schedule = build_schedule(config.training.schedule, config.model.width, self.steps)
         self._saved_at = time.monotonic()
+        self._shown_at = -math.inf  # the first step is shown at once
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -151,6 +153,8 @@ class Trainer:
         state.interval.add(result, self._flops(batches), seconds)
         if step % training.log_every == 0 or step == self.steps:
             self._log()
+        elif time.monotonic() - self._shown_at >= SECONDS_PER_DISPLAY:
+            self._show(self._metrics())
 
     def _learning_rate(self, step: int) -> float:
         return self.schedule(step) * self.state.learning_rate_factor
@@ -174,7 +178,18 @@ class Trainer:
 
     def _log(self) -> None:
         """Write a line of metrics.jsonl, and show the progress."""
+        line = self._metrics()
+        self.state.interval = MetricsInterval()
+        self._show(line)
+        if self.process_group.is_first:
+            self.run.append("metrics.jsonl", line)
+        for callback in self.callbacks:
+            callback.on_step(self.state.step, line)
+
+    def _metrics(self) -> dict[str, float]:
+        """Metrics of the steps since the last line of metrics.jsonl."""
         state, interval = self.state, self.state.interval
+        utilization = round(interval.flops / interval.seconds / self.peak_flops, 4)
         line = {
             "step": state.step,
             "epoch": self._epoch(),
@@ -184,10 +199,15 @@ class Trainer:
             "grad_norm": interval.grad_norm,
             "tokens": state.targets,
             "tokens_per_second": round(interval.targets / interval.seconds, 1),
-            "utilization": round(interval.flops / interval.seconds / self.peak_flops, 4),
+            "utilization": utilization,
             "seconds": round(state.seconds, 3),
         }
-        state.interval = MetricsInterval()
+        if utilization > 1:  # the peak was measured while the machine was busy with something else
+            del line["utilization"]
+        return line
+
+    def _show(self, line: Mapping[str, float]) -> None:
+        state, self._shown_at = self.state, time.monotonic()
         self.display.progress(
             Progress(
                 state.step,
@@ -196,15 +216,11 @@ class Trainer:
                 line["cross_entropy"],  # comparable with the validation loss
                 line["learning_rate"],
                 line["tokens_per_second"],
-                line["utilization"] or None,
+                line.get("utilization") or None,
                 state.seconds / state.step * (self.steps - state.step),
                 self.task.unit,
             )
         )
-        if self.process_group.is_first:
-            self.run.append("metrics.jsonl", line)
-        for callback in self.callbacks:
-            callback.on_step(state.step, line)
 
     def _epoch(self) -> float:
         position = self.state.position

@@ -122,7 +122,13 @@ def _labels(results: Record) -> list[tuple[str, str]]:
     best = "validation, best model" + (f" (step {step:,.0f})" if step is not None else "")
     sentences = finite_number(as_record(results.get("test")).get("sentences"))
     test = "test set" + (f", {sentences:,.0f} sentences" if sentences is not None else "")
-    return [("best", best), ("average", "validation, averaged model"), ("test", test)]
+    return [
+        ("best", best),
+        ("average", "validation, averaged model"),
+        ("test", test),
+        ("base_before", "validation of the base model, before fine-tuning"),
+        ("base_after", "validation of the base model, after fine-tuning"),
+    ]
 
 
 def _table(evaluations: list[tuple[str, Record]]) -> Markup:
