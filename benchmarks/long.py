@@ -30,8 +30,8 @@ from common import SPIN_COUNT, print_markdown, run_in_process
 from torch import Tensor, nn
 
 from regard import nn as rn
+from regard.machine import keep_freed_memory
 from regard.nn.sparse import BigBirdPattern
-from regard.training.environment import keep_freed_memory
 
 WIDTH, HEADS = 256, 4
 BLOCK_SIZE, RANDOM_BLOCKS, WINDOW, PROJECTED_LENGTH = 64, 3, 128, 256

@@ -42,10 +42,11 @@ from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore, open_store, write_store
 from regard.data.tokenizer import Tokenizer
+from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.tasks.language_modeling import BoundLanguageModeling
 from regard.tasks.translation import BoundTranslation
-from regard.training.environment import keep_freed_memory
+from regard.training.environment import matmul_gflops
 from regard.training.losses import Batch
 from regard.training.run_folder import RunFolder
 from regard.training.trainer import Trainer
@@ -191,18 +192,9 @@ def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasureme
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     flops = sum(task.flops(batch) for batch in batches[warmup:])
     targets = sum(batch.targets for batch in batches[warmup:])
-    return TrainingMeasurement(seconds, targets, flops, matmul_peak(), peak_memory, losses[-1])
-
-
-def matmul_peak(size: int = 2048, times: int = 8) -> float:
-    """Return the FLOP/s of a large float32 matrix product, the best of several."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    fastest = math.inf
-    for _ in range(times):
-        start = time.perf_counter()
-        a @ b
-        fastest = min(fastest, time.perf_counter() - start)
-    return 2 * size**3 / fastest
+    return TrainingMeasurement(
+        seconds, targets, flops, 1e9 * matmul_gflops(torch.device("cpu"), torch.float32), peak_memory, losses[-1]
+    )
 
 
 @dataclass(frozen=True)

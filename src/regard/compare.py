@@ -11,9 +11,9 @@ from statistics import median
 from typing import Any
 
 from regard.api import Model
+from regard.choices import EngineName
 from regard.config import ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
-from regard.decoding.engines import EngineName
 from regard.errors import ConfigError
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure

@@ -211,8 +211,8 @@ def test_syntax_positions_need_parses_in_look_serve_and_compare(
     done = regard("look", run, "a b")
     assert (done.code, done.err) == (
         2,
-        "regard: the model has syntax positions and needs a parse of every sentence; pass them as CoNLL-U with "
-        "--parses (in Python, parses=…).\n",
+        "regard: the model has syntax positions and needs a parse of every sentence; pass the parses as "
+        "CoNLL-U (--parses on the command line).\n",
     )
     done = regard("serve", run)
     assert (done.code, done.err) == (

@@ -120,7 +120,7 @@ def test_tagger_is_evaluated_with_spans(models: Path, tmp_path: Path) -> None:
     done = regard("evaluate", models / "tagger", "--data", data, "--tag-column", "2", "--quiet")
     assert done.code == 3
     assert done.err == (
-        f"regard: {data}:1: has the label 'NN', which the model does not know; correct it, or skip such lines with "
+        f"regard: {data}:1: unknown label 'NN', the labels are O, B-X, I-X; correct it, or skip such lines with "
         "--skip-invalid.\n"
     )
 
@@ -153,7 +153,7 @@ def test_tagger_is_evaluated_with_spans(models: Path, tmp_path: Path) -> None:
         (
             ["embed", "classifier", "--pooling", "first-dense"],
             2,
-            "--pooling first-dense: this model was trained without a dense layer; use mean or first.",
+            "pooling = first-dense: this model was trained without a dense layer; use mean or first.",
         ),
         (["embed", "classifier", "-i", "gone.txt"], 3, "gone.txt: not found; check the path."),
         (

@@ -115,7 +115,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "quantised for transformers": (
         ["model", "--to", "huggingface", "--quantization", "int8"],
         2,
-        "regard: --quantization int8: is for --to ctranslate2; remove it.\n",
+        "regard: quantization = int8: is for the format ctranslate2; remove it.\n",
     ),
     "what cannot be held": (
         ["model", "--to", "huggingface"],

@@ -210,8 +210,8 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
     return {
         "regard: The text is empty; give at least one word.": (("look", m, " "), 1),
         "regard: the model has syntax positions and needs a parse of every sentence; "
-        "pass them as CoNLL-U with --parses (in Python, parses=…).": (("look", folders["syntax"], "w5"), 2),
-        "regard: the model has no syntax positions and uses no parses; remove --parses.": (
+        "pass the parses as CoNLL-U (--parses on the command line).": (("look", folders["syntax"], "w5"), 2),
+        "regard: the model has no syntax positions and uses no parses; remove them.": (
             ("look", m, "w5", "--parses", "x.conllu"),
             2,
         ),

@@ -12,6 +12,7 @@ import regard
 from family import make
 from labeled_runs import WORDS
 from regard.api import Model
+from regard.choices import POOLINGS
 from regard.config import (
     ClassHeadConfig,
     Config,
@@ -22,14 +23,7 @@ from regard.config import (
     TokenizerConfig,
 )
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.text_encoder import (
-    POOLINGS,
-    TextEncoder,
-    TextOrPair,
-    embed,
-    label_probabilities,
-    tag_probabilities,
-)
+from regard.decoding.text_encoder import TextEncoder, TextOrPair, embed, label_probabilities, tag_probabilities
 from regard.errors import ConfigError
 from regard.models import save
 
@@ -141,5 +135,5 @@ def test_dense_pooling_must_have_been_learned() -> None:
     with pytest.raises(ConfigError) as error:
         embed(plain, ["a"], "first-dense")
     assert str(error.value) == (
-        "--pooling first-dense: this model was trained without a dense layer; use mean or first."
+        "pooling = first-dense: this model was trained without a dense layer; use mean or first."
     )

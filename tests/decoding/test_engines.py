@@ -15,8 +15,8 @@ from ctranslate2.specs import TransformerSpec
 
 import regard
 from random_models import SMALL, saved, sources
+from regard.choices import EngineName
 from regard.config import EncoderDecoderConfig
-from regard.decoding.engines import EngineName
 from regard.decoding.engines.ctranslate2 import converted_folder, fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
@@ -230,7 +230,7 @@ def test_an_engine_that_does_not_support_the_options_is_refused(translator: Path
     with pytest.raises(ConfigError) as error:
         model.translate("w4", prefix="w5", engine="ctranslate2")
     assert str(error.value) == (
-        "the engine ctranslate2 cannot be used because a prefix is set; use --engine torch, or auto."
+        "the engine ctranslate2 cannot be used because a prefix is set; use the engine torch, or auto."
     )
     with pytest.raises(ConfigError) as error:
         model.translate("w4", engine="onnx")  # type: ignore[call-overload]

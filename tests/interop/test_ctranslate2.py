@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from random_models import SMALL, VOCABULARY, greedy_decode, log_probabilities, random_network, saved, sources, words
+from regard.choices import Precision
 from regard.config import (
     AlibiPositionsConfig,
     BigBirdAttentionConfig,
@@ -30,7 +31,7 @@ from regard.config import (
 )
 from regard.errors import ModelError
 from regard.interop.ctranslate2 import export_ctranslate2
-from regard.interop.ctranslate2_support import Precision, unsupported_reason
+from regard.interop.ctranslate2_support import unsupported_reason
 from regard.models import Network, save
 from regard.nn import open_taps
 
@@ -223,7 +224,7 @@ def biased_network(model: ModelConfig, *ids: int) -> Network:
 def test_padding_and_start_tokens_are_never_generated(kind: Any, tmp_path: Path) -> None:
     config = Config(model=kind(**SMALL, output_bias=True))
     save(tmp_path / "ours", biased_network(config.model, config.tokens.pad, config.tokens.start), config)
-    export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     if kind is EncoderDecoderConfig:
         translate = ctranslate2.Translator(str(tmp_path / "exported")).translate_batch
         outputs = translate([["<unnamed 5>"]], beam_size=4, num_hypotheses=4)[0].hypotheses
@@ -267,7 +268,7 @@ def test_attention_is_the_mean_over_heads_of_the_last_layer_without_the_end_of_t
 
 def test_an_exported_folder_works_without_regard(tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
-    export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     program = f"""
 import sys, ctranslate2, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file({str(tmp_path / "exported" / "tokenizer.json")!r})
@@ -284,7 +285,7 @@ assert not {{"regard", "torch"}} & set(sys.modules)
 
 def test_tokens_have_the_names_of_the_tokenizer_or_made_up_ones(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**{**SMALL, "vocab_size": VOCABULARY + 2}))
-    export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     names, _ = vocabularies(tmp_path / "exported")
     assert names.all[:5] == ["[PAD]", "[UNK]", "[SOS]", "[EOS]", "w4"]
     assert names.all[-3:] == [f"w{VOCABULARY - 1}", "<unnamed 29>", "<unnamed 30>"]
@@ -302,7 +303,7 @@ def test_two_tokenizers_give_two_vocabularies_with_the_same_special_tokens(tmp_p
     files = {"tokenizer.json": words(), "target_tokenizer.json": other}
     contents = {name: tokenizer.to_str().encode() for name, tokenizer in files.items()}
     save(tmp_path / "ours", random_network(model), config, extra_files=contents)
-    export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     source, target = vocabularies(tmp_path / "exported")
     assert source.all == ["[PAD]", "[UNK]", "[SOS]", "</s>", *(f"w{n}" for n in range(4, VOCABULARY))]
     assert target.all == ["[PAD]", "[UNK]", "[SOS]", "</s>", *(f"p{n}" for n in range(4, 33))]
@@ -314,7 +315,7 @@ def test_a_token_with_the_name_of_a_special_token_of_the_target_is_renamed(tmp_p
     source, target = (Tokenizer.from_str(words().to_str().replace(*pair)) for pair in (("w6", "p4"), ("[EOS]", "p4")))
     contents = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
     save(tmp_path / "ours", random_network(model), Config(model=model), extra_files=contents)
-    export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     names, _ = vocabularies(tmp_path / "exported")
     assert (names.all[3], names.all[6]) == ("p4", "<unnamed 6>")
     assert len(set(names.all)) == VOCABULARY
@@ -390,7 +391,7 @@ def test_unsupported_models_are_refused_before_anything_is_written(reason: str, 
     _, config = saved(tmp_path / "ours", model, **tokens)
     assert unsupported_reason(config) == reason
     with pytest.raises(ModelError) as error:
-        export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     assert str(error.value) == (f"{tmp_path / 'ours'}: cannot be converted, because {reason}; use it with regard.")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
@@ -410,7 +411,7 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "exported").mkdir()
     with pytest.raises(ModelError) as error:
-        export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     assert str(error.value) == f"{tmp_path / 'exported'}: already exists; choose another name or remove it first."
 
 
@@ -432,5 +433,5 @@ def test_nothing_is_left_if_writing_fails(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\)"):
-        export_ctranslate2(tmp_path / "ours", tmp_path / "exported")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]

@@ -358,7 +358,7 @@ def test_a_marian_with_two_tokenizers_can_be_exported_to_ctranslate2_after_impor
     save(tmp_path / "ours", network, config, extra_files=files)
     export_huggingface(tmp_path / "ours", tmp_path / "exported")
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    export_ctranslate2(tmp_path / "again", tmp_path / "ct2")
+    export_ctranslate2(tmp_path / "again", tmp_path / "ct2", "float32")
     tokens = Tokenizer.from_file(str(tmp_path / "ct2" / "tokenizer.json")).encode("a5 a9", add_special_tokens=False)
     theirs = Translator(str(tmp_path / "ct2"), intra_threads=1)
     (result,) = theirs.translate_batch([tokens.tokens], beam_size=1, min_decoding_length=0, max_decoding_length=9)

@@ -73,7 +73,7 @@ def test_missing_and_unexpected_parses_are_errors(model: regard.Model, tmp_path:
     assert str(look_error.value) == str(translate_error.value)
     assert str(look_error.value) == (
         "the model has syntax positions and needs a parse of every sentence; "
-        "pass them as CoNLL-U with --parses (in Python, parses=…)."
+        "pass the parses as CoNLL-U (--parses on the command line)."
     )
     with pytest.raises(InputError) as input_error:
         model.look(" ", parses=[])
@@ -86,7 +86,7 @@ def test_missing_and_unexpected_parses_are_errors(model: regard.Model, tmp_path:
     saved(tmp_path / "plain", EncoderDecoderConfig(**SMALL))
     with pytest.raises(ConfigError) as config_error:
         regard.load(tmp_path / "plain").look(TEXT, parses=[TREE])
-    assert str(config_error.value) == "the model has no syntax positions and uses no parses; remove --parses."
+    assert str(config_error.value) == "the model has no syntax positions and uses no parses; remove them."
 
 
 def test_page_shows_the_depth_of_each_word(model: regard.Model) -> None:

@@ -138,7 +138,7 @@ def test_unsupported_uses_are_errors(learned: Path, tmp_path: Path) -> None:
         model.translate("one", engine="ctranslate2")
     assert str(error.value) == (
         "the engine ctranslate2 cannot be used because CTranslate2 is for Transformers, and the network is recurrent; "
-        "use --engine torch, or auto."
+        "use the engine torch, or auto."
     )
     with pytest.raises(ConfigError) as error:
         model.generate("one")

@@ -121,7 +121,7 @@ def test_a_line_with_a_parse_is_not_split(learned: Path) -> None:
 
 MISSING = (
     "the model has syntax positions and needs a parse of every sentence; "
-    "pass them as CoNLL-U with --parses (in Python, parses=…)."
+    "pass the parses as CoNLL-U (--parses on the command line)."
 )
 
 
@@ -163,7 +163,7 @@ def test_other_engines_and_formats_do_not_support_syntax_positions(learned: Path
     done = command("translate", learned, "--engine", "ctranslate2", "--parses", "x", stdin=b"")
     assert (done.code, done.err) == (
         2,
-        f"regard: the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.\n",
+        f"regard: the engine ctranslate2 cannot be used because {reason}; use the engine torch, or auto.\n",
     )
     for target, message in (("ctranslate2", reason), ("huggingface", "this network's are syntax")):
         refused = command("export", learned, "--to", target, "--out", tmp_path / target)
@@ -229,7 +229,7 @@ def test_a_model_without_syntax_reads_no_parses(
     best = [folder / "best" for folder in (learned, tmp_path / "run")]
     message = f"regard: {best[0]}: needs parses, and cannot form an ensemble with {best[1]}, which uses none.\n"
     assert (other.code, other.err) == (2, message)
-    unused = "the model has no syntax positions and uses no parses; remove --parses."
+    unused = "the model has no syntax positions and uses no parses; remove them."
     for done in (
         command("translate", tmp_path / "run", "--parses", data["test"]["parses"], stdin=b"one\n"),
         command("evaluate", tmp_path / "run", *options(data["test"])),

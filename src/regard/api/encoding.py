@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.choices import Pooling
     from regard.decoding.fill_mask import MaskFiller
-    from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair
+    from regard.decoding.text_encoder import TextEncoder, TextOrPair
 
 ENCODER_ITERATOR_BATCH = 512  # texts of an iterator that are encoded at once
 

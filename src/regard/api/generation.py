@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.decoding.engines import EngineName, choose_engine, unsupported_sampling
+from regard.choices import EngineName, Precision
+from regard.decoding.engines import choose_engine, unsupported_sampling
 from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,
@@ -16,7 +17,7 @@ from regard.decoding.options import (
 )
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.errors import ConfigError
-from regard.interop.ctranslate2_support import MAX_POSITIONS, Precision
+from regard.interop.ctranslate2_support import MAX_POSITIONS
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
+from regard.choices import EngineName, Precision
 from regard.data.readers.aligned import ParseSource, attach_parses
-from regard.decoding.engines import Engine, EngineName, choose_engine, unsupported_search
+from regard.decoding.engines import Engine, choose_engine, unsupported_search
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
 from regard.decoding.translator import Translator
 from regard.errors import ConfigError
-from regard.interop.ctranslate2_support import Precision
 
 if TYPE_CHECKING:
     from regard.data.syntax import Parse

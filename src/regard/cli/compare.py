@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.input_output import new_table, print_table
+from regard.choices import ENGINES
+from regard.cli.input_output import print_table
 from regard.cli.options import (
     DECODING_PANEL,
-    ENGINE_NAMES,
     OUTPUT_PANEL,
     QuietOption,
     SettingsOption,
@@ -47,7 +47,7 @@ def run(
 
     Finished runs in --out are reused, interrupted ones are resumed.
     """
-    check_choice("--engine", engine, ENGINE_NAMES)
+    check_choice("--engine", engine, ENGINES)
     from regard.compare import (
         comparison_table,
         load_or_train,
@@ -58,6 +58,7 @@ def run(
         sample_sentences,
     )
     from regard.plotting import check_figure_path
+    from regard.tables import new_table
     from regard.training.display import display_for
 
     figure = plot or out / "compare.svg"

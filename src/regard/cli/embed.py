@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.choices import Pooling
     from regard.data.lines import Line
-    from regard.decoding.text_encoder import Pooling
 
 EXAMPLES = examples("regard embed models/minilm --input texts.txt --output vectors.npy --normalize")
 BINARY_SUFFIXES = (".npy", ".safetensors")
@@ -51,7 +51,8 @@ def run(
 ) -> None:
     """Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs."""
     from regard.api import load
-    from regard.decoding.text_encoder import POOLINGS, embed
+    from regard.choices import POOLINGS
+    from regard.decoding.text_encoder import embed
     from regard.errors import ConfigError
 
     if pooling is not None:

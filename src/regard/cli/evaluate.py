@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input_output import (
     corpus_from_options,
-    new_table,
     open_output,
     print_table,
     report_skipped,
@@ -164,11 +163,13 @@ def _print_scores(result: "EvaluationScores") -> None:
     """Print tables of the scores: all, and the confusion matrix or the scores by sentence length."""
     from regard.evaluation.metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation
+    from regard.tables import new_table
     from regard.training.display import score_name, score_text
 
     record = result.as_dict()
     counts = {key: record[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in record}
     table = new_table("score", "")
+    table.columns[1].justify = "right"
     for key, value in {**record["scores"], **counts}.items():
         table.add_row(score_name(key), score_text(key, value))
     print_table(table)
@@ -186,6 +187,8 @@ def _print_scores(result: "EvaluationScores") -> None:
 
 def _print_confusion(matrix: "ConfusionMatrix") -> None:
     """Print the confusion matrix, with a row per true label; of many labels only their F1."""
+    from regard.tables import new_table
+
     columns = [str(label) for label in matrix.labels] if len(matrix.labels) <= MAX_CONFUSION_LABELS else []
     table = new_table("true ↓  predicted →", *columns, "F1")
     for label, row in zip(matrix.labels, matrix.counts.tolist(), strict=True):

@@ -236,18 +236,6 @@ def _count_lines(input: str) -> int | None:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def new_table(*columns: str, text: str | None = None, wrapped: str | None = None) -> "Table":
-    """Create a table whose first column is text and whose others are numbers, except the columns named here."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        left = number == 0 or column in (text, wrapped)
-        table.add_column(column, justify="left" if left else "right", no_wrap=column != wrapped)
-    return table
-
-
 def print_table(table: "Table") -> None:
     """Print the table to stdout, wider than the terminal if needed."""
     from rich.console import Console

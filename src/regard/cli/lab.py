@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import new_table, print_table
+from regard.cli.input_output import print_table
 from regard.cli.options import OUTPUT_PANEL, TRAINING_PANEL, QuietOption, argument, examples, option
 from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
@@ -67,6 +67,7 @@ def run(
 def _print_result(finished: "FinishedLab", out: Path) -> None:
     from regard.labs.lab import verdict
     from regard.labs.report import LAB_PAGE
+    from regard.tables import new_table
 
     result = finished.result
     if result.text:

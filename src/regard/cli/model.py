@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import new_table, print_table
+from regard.cli.input_output import print_table
 from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _config(source: str | None, settings: list[str]) -> "Config":
 
 
 def _print_network(name: str, config: "Config", costs: "Anatomy") -> None:
+    from regard.tables import new_table
+
     table = new_table("part", "count", "parameters", "FLOPs/token")
     for part in costs.parts:
         parameters = f"{part.parameters:,}" if part.parameters else "shared"
@@ -98,6 +100,7 @@ def _print_network(name: str, config: "Config", costs: "Anatomy") -> None:
 
 def _print_presets(presets: "dict[str, Anatomy]") -> None:
     from regard.config import preset_summary
+    from regard.tables import new_table
 
     table = new_table("preset", "parameters", "description", wrapped="description")
     for name, network in presets.items():

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.choices import ENGINES, PRECISIONS
+
 # Panels of `--help`
 DATA_PANEL = "Data"
 MODEL_PANEL = "Model"
@@ -16,9 +18,6 @@ OUTPUT_PANEL = "Output"
 SERVER_PANEL = "Server"
 LIMITS_PANEL = "Limits"
 GLOBAL_PANEL = "Global"
-
-ENGINE_NAMES = ("auto", "torch", "ctranslate2")
-PRECISION_NAMES = ("int8", "float32")
 
 
 def option(panel: str, *names: str, help: str, **settings: Any) -> Any:
@@ -136,8 +135,8 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
 
 def check_engine(engine: str, precision: str = "int8") -> None:
     """Raise ConfigError unless these are an engine and a precision."""
-    check_choice("--engine", engine, ENGINE_NAMES)
-    check_choice("--precision", precision, PRECISION_NAMES)
+    check_choice("--engine", engine, ENGINES)
+    check_choice("--precision", precision, PRECISIONS)
 
 
 def check_text(option: str, text: str, *, empty: bool = False) -> None:

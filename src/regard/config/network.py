@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from regard.choices import Activation, Pooling
 from regard.config.base import BaseConfig, PositiveFloat, Probability, Strings, variant
 
 LABEL_TASKS = {"classes": "classify", "tags": "tag"}  # head kind -> task
@@ -72,7 +73,7 @@ class TokenHeadConfig(BaseConfig):
 
     kind: Literal["tokens"] = "tokens"
     """Name of the head."""
-    activation: Literal["relu", "gelu", "gelu-tanh", "swish"] = "gelu"
+    activation: Activation = "gelu"
     """Activation of the dense layer before the output projection."""
     norm_epsilon: PositiveFloat = 1e-5
     """Epsilon of the norm after the dense layer."""
@@ -117,7 +118,7 @@ class EncoderConfig(NetworkConfig):
 
     head: HeadConfig = NoHeadConfig()
     """Prediction head: masked tokens (`tokens`), text classes (`classes`), word tags (`tags`) or `none`."""
-    pooling: Literal["mean", "first", "first-dense"] = "mean"
+    pooling: Pooling = "mean"
     """Text vector: the mean over tokens, the first token's vector, or that vector through a dense tanh layer."""
 
     @property

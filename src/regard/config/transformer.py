@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from regard.choices import Activation
 from regard.config.base import BaseConfig, Count, Depth, PositiveFloat, Probability, Size, VariantConfig
 from regard.config.network import EncoderConfig, NetworkConfig, check_shared_vocabulary
 from regard.config.positions import (
@@ -122,7 +123,7 @@ class TransformerConfig(NetworkConfig):
     """d_k: size of queries and keys per head; `width / heads` by default (Table 3, row B)."""
     feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
     """d_ff: hidden units of the feed-forward layers; 0 removes these layers."""
-    activation: Literal["relu", "gelu", "gelu-tanh", "swish", "swiglu"] = "relu"
+    activation: Literal[Activation, "swiglu"] = "relu"
     """Activation function of the feed-forward layers."""
     norm: Literal["layer", "rms", "none"] = "layer"
     """Normalization: LayerNorm, RMSNorm or none."""

@@ -6,7 +6,7 @@ tag of the word that begins with it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -177,7 +177,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
             label_ids = {label: n for n, label in enumerate(find_labels() if labels is None else labels)}
             invalid, counts = InvalidLines(data.skip_invalid), Counter[str](read=0)
             metadata = {**store_metadata(key, invalid), "counts": counts, "labels": list(label_ids)}
-            usable = _with_known_labels(examples(invalid), label_ids, invalid)
+            usable = with_known_labels(examples(invalid), label_ids, invalid)
             counted = _count(usable, counts, lambda n: report(f"tokenizing {name}", n))
             passing = counted if texts_path is None else _save_examples(counted, texts_path)
             template = InputTemplate.for_model(config.tokens, max_length)
@@ -205,13 +205,14 @@ def _split_key(example: _Example) -> Pair:
     return Pair("\t".join(example.texts), "")
 
 
-def _with_known_labels(examples: Iterable[E], label_ids: LabelIds, invalid: InvalidLines) -> Iterator[E]:
+def with_known_labels(examples: Iterable[E], labels: Collection[str], invalid: InvalidLines) -> Iterator[E]:
+    """Yield the examples whose labels are all among these; report the others."""
     for example in examples:
-        unknown = next((label for label in example.labels if label not in label_ids), None)
+        unknown = next((label for label in example.labels if label not in labels), None)
         if unknown is None:
             yield example
         else:
-            known = ", ".join(list(label_ids)[:LISTED_LABELS]) + (", …" if len(label_ids) > LISTED_LABELS else "")
+            known = ", ".join(list(labels)[:LISTED_LABELS]) + (", …" if len(labels) > LISTED_LABELS else "")
             message = f"{example.location}: unknown label {unknown!r}, the labels are {known}; correct it"
             invalid.add("unknown label", message)
 

@@ -7,12 +7,13 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.choices import Pooling
 from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.data.batching import BatchSampler
 from regard.data.encoder_batches import EncoderInput, InputTemplate, make_encoder_batch, words_with_spaces
@@ -24,8 +25,6 @@ from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
 
 TextOrPair = str | tuple[str, str]
 """A text, or a pair of texts."""
-Pooling = Literal["mean", "first", "first-dense"]
-POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")
 ENCODER_BATCH_TOKENS = 4096
 
 
@@ -125,7 +124,7 @@ def embed_inputs(
 def _pooling_module(encoder: TextEncoder, pooling: Pooling | None) -> torch.nn.Module:
     own = encoder.network.pooling
     if pooling == "first-dense" and not isinstance(own, DensePooling):
-        raise ConfigError("--pooling first-dense: this model was trained without a dense layer; use mean or first.")
+        raise ConfigError("pooling = first-dense: this model was trained without a dense layer; use mean or first.")
     return {"mean": MeanPooling(), "first": FirstTokenPooling(), "first-dense": own, None: own}[pooling]
 
 

@@ -18,10 +18,10 @@ def check_parses(model: NetworkConfig, *, has_parses: bool) -> None:
     if model.needs_parses and not has_parses:
         raise ConfigError(
             "the model has syntax positions and needs a parse of every sentence; "
-            "pass them as CoNLL-U with --parses (in Python, parses=…)."
+            "pass the parses as CoNLL-U (--parses on the command line)."
         )
     if has_parses and not model.needs_parses:
-        raise ConfigError("the model has no syntax positions and uses no parses; remove --parses.")
+        raise ConfigError("the model has no syntax positions and uses no parses; remove them.")
 
 
 class Translator:

@@ -1,13 +1,13 @@
 """Evaluation of classifiers and taggers on labeled data."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, TagHeadConfig
 from regard.data.lines import InvalidLines
+from regard.data.prepare_labeled import with_known_labels
 from regard.data.readers.base import LabeledExample, TaggedExample
 from regard.data.store import chunked
 from regard.decoding.text_encoder import TextEncoder, label_probabilities, labels_of_head, tag_probabilities
@@ -16,7 +16,6 @@ from regard.evaluation.metrics import LabelScores, class_scores, confusion_matri
 from regard.evaluation.scoring import ProgressCallback
 
 LABELING_BATCH = 1024  # examples per forward pass
-E = TypeVar("E", LabeledExample, TaggedExample)
 
 
 def evaluate_classifier(
@@ -40,7 +39,7 @@ def evaluate_classifier(
     true: list[int] = []
     batches: list[NDArray[np.float64]] = []
     truncated = 0
-    for batch in chunked(_with_known_labels(examples, labels, invalid), LABELING_BATCH):
+    for batch in chunked(with_known_labels(examples, index, invalid), LABELING_BATCH):
         texts = [example.text if example.second is None else (example.text, example.second) for example in batch]
         probabilities, is_truncated = label_probabilities(encoder, texts)
         true += [index[example.label] for example in batch]
@@ -71,7 +70,7 @@ def evaluate_tagger(
     true: list[Sequence[str]] = []
     predicted: list[list[str]] = []
     sentences: list[NDArray[np.float64]] = []
-    for batch in chunked(_with_known_labels(examples, labels, invalid), LABELING_BATCH):
+    for batch in chunked(with_known_labels(examples, index, invalid), LABELING_BATCH):
         batch_probabilities = tag_probabilities(encoder, [example.words for example in batch])
         for example, probabilities in zip(batch, batch_probabilities, strict=True):
             true.append(example.tags)
@@ -88,15 +87,3 @@ def evaluate_tagger(
 def _mean_nll(p: NDArray[np.float64], true: Sequence[int]) -> float:
     """Return the mean negative log-likelihood in nats."""
     return float(-np.log(np.maximum(p[np.arange(len(true)), list(true)], 1e-300)).mean())
-
-
-def _with_known_labels(examples: Iterable[E], labels: Sequence[str], invalid: InvalidLines) -> Iterator[E]:
-    for example in examples:
-        unknown = next((label for label in example.labels if label not in labels), None)
-        if unknown is None:
-            yield example
-        else:
-            invalid.add(
-                "unknown label",
-                f"{example.location}: has the label {unknown!r}, which the model does not know; correct it",
-            )

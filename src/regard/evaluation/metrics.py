@@ -6,18 +6,16 @@ accuracy, macro-F1, the confusion matrix, and F1 of spans for tags such as B-PER
 L labels
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-from collections.abc import Iterable, Mapping
-from dataclasses import field
-
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 References = Sequence[str]  # the reference translations of one sentence
 LabeledSpan = tuple[int, int, str]  # index of the first word, index after the last word, label

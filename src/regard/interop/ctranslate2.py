@@ -23,6 +23,7 @@ from ctranslate2.specs import (
 from ctranslate2.specs.common_spec import Activation
 from tokenizers import Tokenizer
 
+from regard.choices import PRECISIONS, Precision
 from regard.config import (
     AlibiPositionsConfig,
     Config,
@@ -33,7 +34,7 @@ from regard.config import (
     TransformerConfig,
 )
 from regard.errors import ConfigError, ModelError
-from regard.interop.ctranslate2_support import PRECISIONS, Precision, unsupported_reason
+from regard.interop.ctranslate2_support import unsupported_reason
 from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.hf_tokenizers import copy_tokenizers
 from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
@@ -51,13 +52,13 @@ CTRANSLATE2_ACTIVATIONS = {
 SUPPRESSED_LOGIT = -1e4  # its exponential is 0 in every precision, and it is finite even in 16 bits
 
 
-def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> ExportReport:
+def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "int8") -> ExportReport:
     """Convert a model for CTranslate2.
 
     Args:
         folder: A model folder.
         out: The folder to write, which must not exist.
-        precision: "float32", or "int8": 8-bit matrices with one scale per row.
+        precision: "int8" for 8-bit matrices with one scale per row, or "float32".
     """
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
@@ -78,11 +79,11 @@ def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision
 
 
 def ctranslate2_exporter(folder: Path, out: Path, quantization: str | None = None) -> ExportReport:
-    """Convert a model with this quantization, "int8" by default; the registered exporter."""
+    """Convert a model with this quantization; the registered exporter."""
     precision = next((name for name in PRECISIONS if name == (quantization or "int8")), None)
     if precision is None:
         raise ConfigError(
-            f"--quantization {quantization}: ctranslate2 has {' and '.join(PRECISIONS)}; use one of them."
+            f"quantization = {quantization}: ctranslate2 has {' and '.join(PRECISIONS)}; use one of them."
         )
     return export_ctranslate2(folder, out, precision)
 

@@ -1,7 +1,5 @@
 """Which models CTranslate2 supports. Imports neither torch nor CTranslate2, so that the check is fast."""
 
-from typing import Literal
-
 from regard.config import (
     AlibiPositionsConfig,
     Config,
@@ -12,8 +10,6 @@ from regard.config import (
     RotaryPositionsConfig,
 )
 
-Precision = Literal["int8", "float32"]
-PRECISIONS: tuple[Precision, ...] = ("int8", "float32")
 SUPPORTED_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 MAX_POSITIONS = 4096  # of an exported network whose positions are unlimited here: other programs store them in a table
 

@@ -7,11 +7,12 @@ there, and GPT-2 stores its matrices transposed.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.choices import Activation
 from regard.config import (
     Config,
     DecoderOnlyConfig,
@@ -26,7 +27,6 @@ from regard.config import (
 from regard.interop.hf_folder import HFConfig, HFWeights
 from regard.interop.hf_tokenizers import ImportedTokenizers
 
-Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 HF_ACTIVATIONS: dict[str, Activation] = {  # Hugging Face name -> ours; exports use the first of several names
     "relu": "relu",
     "gelu": "gelu",

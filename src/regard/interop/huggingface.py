@@ -216,7 +216,7 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
 def huggingface_exporter(folder: Path, out: Path, quantization: str | None = None) -> ExportReport:
     """Convert a model in float32; the registered exporter."""
     if quantization is not None:
-        raise ConfigError(f"--quantization {quantization}: is for --to ctranslate2; remove it.")
+        raise ConfigError(f"quantization = {quantization}: is for the format ctranslate2; remove it.")
     return export_huggingface(folder, out)
 
 

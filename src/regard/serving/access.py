@@ -205,7 +205,7 @@ class AccessMiddleware:
         except Exception:
             failed, number = True, secrets.token_hex(4)
             log.exception("request %s failed", number)
-            await response.send_error(ApiError(500, _failure_message(scope["path"], number)), scope["path"])
+            await response.send_error(ApiError(500, _failure_message(scope, number)), scope["path"])
         route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
         self._metrics.requests.labels(route, str(response.status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
@@ -302,7 +302,8 @@ def _is_same_origin(origin: str, host: str) -> bool:
     return origin.partition("://")[2].lower() == host.lower()
 
 
-def _failure_message(path: str, number: str) -> str:
-    """Return the message of an internal failure, with LibreTranslate's prefix where its clients read it."""
+def _failure_message(scope: Scope, number: str) -> str:
+    """Return the message of an internal error, with the prefix of its route if that has one."""
     text = f"internal error; the server's log has the details under {number}."
-    return f"Cannot translate text: {text}" if path == "/translate" else text.capitalize()
+    prefix = getattr(scope.get("route"), "failure_prefix", "")
+    return f"{prefix}{text}" if prefix else text.capitalize()

@@ -17,7 +17,8 @@ from starlette.responses import Response
 SHOWN_CHARACTERS = 60  # of an invalid value that is repeated in a message
 JSON_TYPE = "application/json"
 EMPTY_BODY_MESSAGE = "The request body is empty; send a JSON object."
-_OPENAI_PATHS = ("/v1/completions", "/v1/embeddings", "/v1/models")
+OPENAI_PATHS: set[str] = set()
+"""Beginnings of the paths of OpenAI's protocol; an `OpenAIRouter` adds its own."""
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -94,7 +95,7 @@ class ApiError(HTTPException):
 
 def is_openai_path(path: str) -> bool:
     """Return whether a path belongs to OpenAI's protocol."""
-    return path.startswith(_OPENAI_PATHS)
+    return path.startswith(tuple(OPENAI_PATHS))
 
 
 def queue_full_error(max_queue: int, seconds: int = 1) -> ApiError:

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import Model, load
+from regard.choices import EngineName, Pooling, Precision
 from regard.config import TagHeadConfig
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
-from regard.decoding.engines import EngineName
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.decoding.text_encoder import (
-    Pooling,
     TextEncoder,
     TextOrPair,
     classify,
@@ -32,7 +31,6 @@ from regard.decoding.text_encoder import (
     tag_probabilities,
 )
 from regard.errors import ConfigError
-from regard.interop.ctranslate2_support import Precision
 from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages
 from regard.training.task import Ability, abilities

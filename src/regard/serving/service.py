@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from regard.config.errors import did_you_mean
-from regard.decoding.engines.ctranslate2 import available_cores
+from regard.machine import available_cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher, BatchResult, search_cost
 from regard.serving.errors import ApiError

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.choices import EngineName, Precision
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
 from regard.data.batching import BatchSampler, DataPosition, Ids, PairBatch, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
@@ -19,7 +20,6 @@ from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
-from regard.decoding.engines import EngineName
 from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError
@@ -33,7 +33,6 @@ from regard.evaluation.translation import (
     separate_references,
     translate_pairs,
 )
-from regard.interop.ctranslate2_support import Precision
 from regard.tasks.common import device_of, rank_outputs
 from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,

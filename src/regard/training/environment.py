@@ -1,9 +1,7 @@
-"""The machine that a run uses: versions, processor, its peak matmul rate, and the memory allocator."""
+"""The environment of a run: versions, processor, and its peak matmul rate."""
 
-import ctypes
 import os
 import platform
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +10,9 @@ from typing import Any
 
 import torch
 
+from regard.machine import processor_name
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.version import __version__
-
-# Parameters of mallopt in glibc's malloc.h.
-M_TRIM_THRESHOLD = -1
-M_TOP_PAD = -2
-M_MMAP_MAX = -4
 
 
 @dataclass(frozen=True)
@@ -84,32 +78,8 @@ def environment(processes: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
     }
-
-
-def _processor() -> str:
-    """The name of the processor, which Linux has in a file."""
-    if sys.platform == "linux":
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def keep_freed_memory() -> bool:
-    """Make glibc's malloc keep freed memory; returns whether it does. Call it before the first large tensor.
-
-    By default malloc maps every large tensor anew and unmaps it when it is freed, so that each training step faults in
-    all of its memory page by page: a fifth of the time on a CPU. This makes the heap grow by 256 MB at a time, never
-    shrink, and serve large tensors too. Without glibc, nothing happens.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    parameters = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 256 * 2**20}
-    return all(mallopt(parameter, value) == 1 for parameter, value in parameters.items())

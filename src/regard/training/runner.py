@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.data.preparation import PreparedData
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
+from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
@@ -19,7 +20,7 @@ from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
 from regard.training.distributed import ProcessGroup, joined_process_group
-from regard.training.environment import environment, keep_freed_memory, matmul_peak
+from regard.training.environment import environment, matmul_peak
 from regard.training.fine_tuning import BaseValidation, find_base_validation
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
 from regard.training.report import write_report

@@ -20,15 +20,14 @@ from regard.registry import TASK_REGISTRY, Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from regard.choices import EngineName, Precision
     from regard.data.batching import DataPosition
     from regard.data.lines import InvalidLines
     from regard.data.preparation import CorpusStats, PreparedData, ReportProgress
-    from regard.decoding.engines import EngineName
     from regard.decoding.options import TranslationOptions
     from regard.decoding.text_encoder import TextEncoder
     from regard.decoding.translator import Translator
     from regard.evaluation.scoring import ProgressCallback
-    from regard.interop.ctranslate2_support import Precision
     from regard.models.network import Network
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
     from regard.training.display import ProgressDisplay, Sample

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from regard.choices import ENGINES, EngineName
 from regard.config import Config
 from regard.data.syntax import TokenFeatures
 from regard.decoding.options import EXTRA_TARGET_TOKENS, SamplingOptions, SearchOptions, TranslationOptions
@@ -15,7 +16,6 @@ from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
 
-EngineName = Literal["auto", "torch", "ctranslate2"]
 log = logging.getLogger(__name__)
 
 
@@ -68,7 +68,7 @@ def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
 
 def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> Literal["torch", "ctranslate2"]:
     """Return the engine for a model; `obstacles` are reasons why its options cannot be run by CTranslate2."""
-    if name not in ("auto", "torch", "ctranslate2"):
+    if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}; the engines are auto, torch and ctranslate2.")
     if name == "torch":
         log.info("engine: torch, as requested.")
@@ -78,7 +78,7 @@ def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> L
         log.info("engine: ctranslate2, which supports the model and the options.")
         return "ctranslate2"
     if name == "ctranslate2":
-        raise ConfigError(f"the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.")
+        raise ConfigError(f"the engine ctranslate2 cannot be used because {reason}; use the engine torch, or auto.")
     log.info("engine: torch, because %s.", reason)
     return "torch"
 

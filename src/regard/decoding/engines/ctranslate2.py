@@ -21,13 +21,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
+from regard.choices import Precision
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
 from regard.errors import ModelError, UnwritableModelError
-from regard.interop.ctranslate2_support import Precision
+from regard.machine import available_cores
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
 DEFAULT_PATIENCE = 1.75
@@ -127,11 +128,6 @@ def fingerprint(folder: Path) -> str:
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class CTranslate2Engine:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from typing import NamedTuple
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +15,7 @@ from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.interventions import InterventionResult
 from regard.interpret.predictions import HeadPrediction, HeadPredictions, head_predictions
 from regard.interpret.tensors import TensorSlice
+from regard.tables import new_table
 
 MAX_MATRIX_COLUMNS = 14  # wider matrices show only the three largest numbers of each row
 MAX_TENSOR_COLUMNS = 12  # shown of units and vocabulary
@@ -28,14 +28,6 @@ CAUTION = (
 
 
 # --- cells and matrices -----------------------------------------------------------------------------------------------
-
-
-def new_table(*columns: str, left: int = 1) -> Table:
-    """Return a table whose first `left` columns are text and whose others are numbers; unnamed columns hold bars."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if number < left or not column else "right", no_wrap=True)
-    return table
 
 
 def matrix_table(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> Table:

@@ -21,10 +21,10 @@ from regard.interpret.render.tables import (
     format_number,
     format_vector,
     matrix_table,
-    new_table,
 )
 from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.nn.taps import Point
+from regard.tables import new_table
 
 PART_COLUMNS = {"attention": "self", "cross_attention": "cross", "feed_forward": "ff"}
 MAX_TERMINAL_HEADS = 12

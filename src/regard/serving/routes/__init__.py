@@ -1,8 +1,8 @@
 """Routes of the API, one module per protocol or ability.
 
 A module of this package defines `router`, whose routes need the API key where the server has one, or `public_router`,
-whose routes do not, or both. Frequent requests may also have a plain Starlette route in `direct_routes`. All modules
-are found by themselves: a new route is a new file.
+whose routes do not, or both. An `OpenAIRouter` answers errors in OpenAI's shape. Frequent requests may also have a
+plain Starlette route in `direct_routes`. All modules are found by themselves: a new route is a new file.
 """
 
 import importlib

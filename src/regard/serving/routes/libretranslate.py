@@ -166,7 +166,7 @@ async def translate(request: Request) -> Response:
     return json_response(job.response())
 
 
-direct_routes = [DirectRoute("/translate", translate, methods=["POST"])]
+direct_routes = [DirectRoute("/translate", translate, failure_prefix="Cannot translate text: ")]
 
 
 @public_router.post(

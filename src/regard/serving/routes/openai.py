@@ -7,17 +7,17 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from regard.choices import Pooling
 from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
 from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
-from regard.serving.errors import OPENAI_ERROR_RESPONSES, ApiError, Responses
+from regard.serving.errors import ApiError, Responses
 from regard.serving.loaded_models import EmbedJob, LoadedModel, TextVector
-from regard.serving.schemas import JsonRoute, check_text_limits, json_bytes, json_response
+from regard.serving.schemas import OpenAIRouter, check_text_limits, json_bytes, json_response
 from regard.serving.service import ServiceDependency
 from regard.serving.streaming import PeekableStream, wait_for_result
 
@@ -29,7 +29,7 @@ _STREAM_DOCUMENTATION: Responses = {
         "content": {EVENT_STREAM: {"schema": {"type": "object", "properties": {"data": {"type": "string"}}}}},
     }
 }
-router = APIRouter(tags=["OpenAI"], route_class=JsonRoute, responses=OPENAI_ERROR_RESPONSES)
+router = OpenAIRouter()
 log = logging.getLogger(__name__)
 
 
@@ -102,7 +102,7 @@ class EmbeddingsRequest(OpenAIRequest):
     """Vectors as numbers, or as base64 of little-endian 32-bit floats."""
     dimensions: Annotated[int, Field(ge=1)] | None = None
     """Width of the model's vectors; others are not supported."""
-    pooling: Literal["mean", "first", "first-dense"] | None = None
+    pooling: Pooling | None = None
     """By default the model's own."""
     normalize: bool = True
     """Whether to scale vectors to length 1, so that their dot product is the cosine similarity."""

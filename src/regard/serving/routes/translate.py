@@ -106,7 +106,7 @@ async def _translate_directly(request: Request) -> Response:
     return await translate(parse_body(content, TranslateRequest), request, service)
 
 
-direct_routes = [DirectRoute("/v1/translate", _translate_directly, methods=["POST"])]
+direct_routes = [DirectRoute("/v1/translate", _translate_directly)]
 
 
 def _options(body: TranslateRequest, service: Service) -> TranslationOptions:

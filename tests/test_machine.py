@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 
-from regard.training.environment import keep_freed_memory
+from regard.machine import keep_freed_memory
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only malloc of glibc has these settings")
 
 PROCESS = """
 import resource
-from regard.training.environment import keep_freed_memory
+from regard.machine import keep_freed_memory
 assert keep_freed_memory() is True
 import torch
 
