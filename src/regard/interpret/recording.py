@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,13 +62,17 @@ class Recording:
         device = next(network.parameters()).device
         self.network = network
         self._arguments = source_ids, input_ids, features
-        self.points = network.points()
         self._source = None if source_ids is None else torch.tensor([source_ids], device=device)  # (1, S)
         self._input = None if input_ids is None else torch.tensor([input_ids], device=device)  # (1, T)
         self.features = {name: torch.tensor([values], device=device) for name, values in (features or {}).items()}
         self._memory: Memory | None = None
         self._groups: OrderedDict[str, dict[str, Tensor]] = OrderedDict()
         self._lock = threading.RLock()
+
+    @cached_property
+    def points(self) -> dict[str, Point]:
+        """The points of the network, by their addresses."""
+        return self.network.points()
 
     def __call__(self, point: Point) -> Tensor:
         """Return the activation of a point without its batch dimension: the axes are the point's."""
