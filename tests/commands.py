@@ -13,7 +13,13 @@ from unittest import mock
 from regard.cli import main
 
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
-ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "100", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+ENVIRONMENT = {
+    "NO_COLOR": "1",
+    "COLUMNS": "100",
+    "PATH": "",
+    "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    "OMP_NUM_THREADS": "1",  # pytest already uses every core
+}
 
 
 @dataclass(frozen=True)
@@ -75,5 +81,11 @@ def start_process(*arguments: str | Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even if the tests ignore it
+        preexec_fn=default_signal_handlers,
     )
+
+
+def default_signal_handlers() -> None:
+    """Restore default handlers in a child process, in case the process that started the tests ignores signals."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -1,13 +1,14 @@
 """Short training runs for tests: a language of eight words, translated word by word in reverse order."""
 
 import json
+import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from commands import default_signal_handlers
 from regard.config import load_sources
 from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
@@ -37,14 +38,14 @@ SETTINGS = [
 ]
 
 
-def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
+def pairs(count: int, seed: int = 0, longest: int = 6) -> list[tuple[str, str]]:
     draw = random.Random(seed)
-    sources = [draw.choices(list(WORDS), k=draw.randint(1, 6)) for _ in range(count)]
+    sources = [draw.choices(list(WORDS), k=draw.randint(1, longest)) for _ in range(count)]
     return [(" ".join(words), " ".join(WORDS[word] for word in reversed(words))) for words in sources]
 
 
-def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
-    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs(count, seed)), "utf-8")
+def write_pairs(path: Path, count: int = 300, seed: int = 0, longest: int = 6) -> Path:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs(count, seed, longest)), "utf-8")
     return path
 
 
@@ -72,14 +73,13 @@ def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list
 def start(out: Path, data: Path, *settings: str, resume: bool = False) -> subprocess.Popen[str]:
     call = command(out, data, *settings, resume=resume)
     return subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_default_signal_handlers
+        call,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=default_signal_handlers,
     )
-
-
-def _default_signal_handlers() -> None:
-    """Restore default handlers, in case the process that started the tests ignores signals."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

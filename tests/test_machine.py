@@ -32,6 +32,7 @@ print(faults() - before)
 
 
 @glibc
+@pytest.mark.slow
 def test_kept_memory_causes_no_page_faults() -> None:
     done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True, timeout=120)
     assert int(done.stdout) < 4096  # less than for one tensor; without the settings it would be thirty tensors

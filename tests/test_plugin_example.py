@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
 SMALL = [
     "training.task=gpt",
@@ -76,10 +78,10 @@ def test_a_run_uses_positions_optimizer_schedule_and_reader_of_a_plugin(
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["learning_rate"] for line in lines if "learning_rate" in line] == [0.01, 0.01, 0.005, 0.0]
-    generated = regard(installed, tmp_path, "generate", "run", "--prompt", "Line", "--max-length", "5", "--seed", "1")
-    assert generated.returncode == 0, generated.stderr
     program = (
-        "import regard\nmodel = regard.load('run')\n"
+        "import regard\nfrom regard.cli import app\n"
+        "app(['generate', 'run', '--prompt', 'Line', '--max-length', '5', '--seed', '1'], standalone_mode=False)\n"
+        "model = regard.load('run')\n"
         "text = model.generate('Line', max_length=40, seed=1, temperature=5.0, logits_processors=['no-digits'])\n"
         "assert not any(map(str.isdigit, text)), text\n"
     )

@@ -12,6 +12,8 @@ from labeled_runs import negated_sentences, tagged_sentences, write_columns, wri
 from regard.models.folder import read_tensors
 from regard.models.recurrent import BidirectionalLanguageModel
 
+pytestmark = pytest.mark.slow
+
 SHORT = ("training.steps=4", "training.batch_tokens=4096", "validation.every=2", "training.threads=1")
 SMALL = ("model.width=16", "model.layers=1", "model.vocab_size=280")
 HEADS = ("model.heads=2", "model.feed_forward=24")

@@ -39,6 +39,7 @@ for arguments in {command_lines!r}:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_import_regard_does_not_import_torch() -> None:
     program = "import sys, regard; assert 'torch' not in sys.modules; regard.build; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -209,12 +210,14 @@ def test_file_name_too_long_or_not_unicode_is_one_message() -> None:
     assert odd.err.startswith("regard: caf\\udce9.toml: cannot be read")
 
 
+@pytest.mark.slow
 def test_output_is_utf8_in_any_locale(tmp_path: Path) -> None:
     done = run_process("lab", "worked-example", "--out", tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
     assert "√d_k" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", ["model tiny", "model paper-big --set model.layers=60 --taps"])
+@pytest.mark.slow
 def test_closed_pipe_ends_the_command_silently(arguments: str) -> None:
     """Whether the output fits into the pipe, and fails only when it is flushed at the end, or not."""
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"

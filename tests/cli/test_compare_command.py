@@ -1,6 +1,7 @@
 """`regard compare`: training, table, figure and error messages."""
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands import regard
+from commands import CommandResult, regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig
 from regard.plotting import spread_labels
@@ -37,8 +38,14 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*map(str, files), "--out", str(folder / "out"), "--sentences", "5"]
 
 
-def test_models_are_trained_and_compared_in_a_table(arguments: list[str]) -> None:
-    done = regard("compare", *arguments)
+@pytest.fixture(scope="module")
+def trained(arguments: list[str]) -> CommandResult:
+    """The result of training and comparing them."""
+    return regard("compare", *arguments)
+
+
+def test_models_are_trained_and_compared_in_a_table(trained: CommandResult, arguments: list[str]) -> None:
+    done = trained
     assert done.code == 0, done.err
     table = [line.split() for line in done.out.splitlines() if line.split()]
     assert " ".join(table[0]) == "model network parameters steps training tokens/s loss BLEU decoding tokens/s"
@@ -59,8 +66,8 @@ def test_models_are_trained_and_compared_in_a_table(arguments: list[str]) -> Non
     assert (out / "compare.md").read_text("utf-8").count("\n") == 4
 
 
+@pytest.mark.usefixtures("trained")
 def test_finished_runs_are_reused(arguments: list[str]) -> None:
-    regard("compare", *arguments)
     out = Path(arguments[3])
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     done = regard("compare", *arguments, "--json")
@@ -69,14 +76,15 @@ def test_finished_runs_are_reused(arguments: list[str]) -> None:
     assert done.err == ""
 
 
-def test_runs_with_more_steps_are_resumed(arguments: list[str]) -> None:
-    regard("compare", *arguments)
-    done = regard("compare", *arguments, "--set", "training.steps=6", "--json")
+@pytest.mark.usefixtures("trained")
+def test_runs_with_more_steps_are_resumed(arguments: list[str], tmp_path: Path) -> None:
+    shutil.copytree(arguments[3], tmp_path / "out")
+    done = regard("compare", *arguments, "--out", tmp_path / "out", "--set", "training.steps=6", "--json")
     assert [row["steps"] for row in json.loads(done.out)] == [6, 6]
 
 
+@pytest.mark.usefixtures("trained")
 def test_runs_and_model_folders_are_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
-    regard("compare", *arguments)
     saved(tmp_path / "writer", DecoderOnlyConfig(**SMALL))
     gru, out, picture = Path(arguments[3]) / "gru", tmp_path / "out", tmp_path / "a.png"
     done = regard("compare", gru, tmp_path / "writer", "--out", out, "--plot", picture)

@@ -1,11 +1,10 @@
 """`regard export`: exported models run with the printed example; error messages."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import regard
 from random_models import SMALL, random_network, saved, words
 from regard.cli import app
 from regard.config import (
@@ -126,22 +125,18 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
 }
 
 
-def regard(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "regard", *arguments], capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_write_nothing(case: str, tmp_path: Path) -> None:
     saved(Path("model"), DecoderOnlyConfig(**SMALL))
     Path("empty").mkdir()
     arguments, code, message = ERRORS[case]
     done = regard("export", *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
+    assert (done.code, done.out, done.err) == (code, "", message)
     assert {path.name for path in tmp_path.iterdir()} == {"model", "empty"}
 
 
 def test_unknown_format_lists_the_formats() -> None:
     done = regard("export", "model", "--to", "onnx")
-    assert done.returncode == 2
-    assert "ctranslate2" in done.stderr
-    assert "huggingface" in done.stderr
+    assert done.code == 2
+    assert "ctranslate2" in done.err
+    assert "huggingface" in done.err

@@ -90,6 +90,7 @@ def build(config, model, *, encoder):
 '''
 
 
+@pytest.mark.slow
 def test_a_plugin_adds_a_position_scheme(tmp_path: Path) -> None:
     (tmp_path / "my_positions.py").write_text(PLUGIN)
     arguments = ["model", "tiny", "--set", "model.positions=constant"]

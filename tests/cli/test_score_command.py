@@ -100,6 +100,7 @@ def test_run_folder_uses_its_best_model(models: Path, tmp_path: Path, totals: li
     assert done.out == "".join(f"{total:.4f}\n" for total in totals)
 
 
+@pytest.mark.slow
 def test_streams_are_scored_line_by_line(models: Path, tmp_path: Path) -> None:
     """Pairs from stdin, and texts from a named pipe."""
     os.mkfifo(tmp_path / "texts")
@@ -129,6 +130,7 @@ def test_files_are_scored_in_batches(models: Path, tmp_path: Path) -> None:
     assert [call.args[1] for call in scored.call_args_list] == [["w4", "w5"]]
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_scoring_silently(models: Path) -> None:
     command = f"yes w4 | {shlex.quote(sys.executable)} -m regard score {shlex.quote(str(models / 'gpt'))} | head -n 3"
     command = f"set -o pipefail; {command}; echo ${{PIPESTATUS[1]}}"

@@ -28,6 +28,7 @@ def translate_line(process: "subprocess.Popen[str]", line: str) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.slow
 def test_one_output_line_per_input_line(translator: Path) -> None:
     done = run_process("translate", translator, stdin="\n".join(LINES) + "\n")
     assert done.returncode == 0
@@ -39,6 +40,7 @@ def test_one_output_line_per_input_line(translator: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+@pytest.mark.slow
 def test_lines_are_translated_as_they_arrive(translator: Path, engine: str) -> None:
     with start_process("translate", translator, "--engine", engine) as process:
         answers = [translate_line(process, line) for line in ("w4 w5", "", "w6")]
@@ -90,6 +92,7 @@ def test_lines_before_an_invalid_one_are_translated(translator: Path) -> None:
     assert done.out.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_the_command_silently(translator: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("w4 w5 w6\n" * 5_000)  # the first lines are read before the last are written
@@ -103,6 +106,7 @@ def test_closed_pipe_ends_the_command_silently(translator: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.slow
 def test_signals_remove_temporary_files(translator: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     output = tmp_path / "out.txt"
     with start_process("translate", translator, "--output", output) as process:
@@ -117,6 +121,7 @@ def test_signals_remove_temporary_files(translator: Path, tmp_path: Path, number
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_temporary_files_of_killed_processes_are_removed(translator: Path, tmp_path: Path) -> None:
     output, other = tmp_path / "out.txt", tmp_path / ".out.txt-original"
     other.write_text("hidden file of another program")
@@ -160,6 +165,7 @@ def test_gz_output_is_compressed(translator: Path, tmp_path: Path) -> None:
     assert gzip.decompress(empty.read_bytes()) == b""
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_on_long_input(translator: Path) -> None:
     """Ten times the lines take no more memory."""
     peaks = []
@@ -211,9 +217,9 @@ def test_ensemble(translator: Path, tmp_path: Path) -> None:
 
 
 def test_verbose_logs_the_engine(translator: Path) -> None:
-    done = run_process("translate", translator, "-v", "--prefix", "w9", stdin="w4\n")
-    assert done.stderr == "regard: engine: torch, because a prefix is set.\n"
-    assert done.stdout.startswith("w9")
+    done = regard("translate", translator, "-v", "--prefix", "w9", stdin="w4\n")
+    assert done.err == "regard: engine: torch, because a prefix is set.\n"
+    assert done.out.startswith("w9")
 
 
 @pytest.mark.parametrize(
@@ -297,6 +303,7 @@ class TestGenerate:
         done = regard("generate", writer, stdin=b"w4 \xff")
         assert (done.code, done.err) == (3, "regard: standard input: not UTF-8 (byte 4); convert it.\n")
 
+    @pytest.mark.slow
     def test_interactive_session(self, writer: Path) -> None:
         controller, terminal = pty.openpty()
         process = subprocess.Popen(

@@ -43,6 +43,7 @@ def every_sequence(tiny: TorchEngine, source: list[int], search: SearchOptions) 
 
 @settings(max_examples=6)
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
+@pytest.mark.slow
 def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> None:
     tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
     search = SearchOptions(beam=400, length_penalty=alpha, n_best=5, constraints=OutputConstraints(max_length=LONGEST))

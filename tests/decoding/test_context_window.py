@@ -26,6 +26,7 @@ def write_text(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
+@pytest.mark.slow
 def test_generation_beyond_the_training_context_stays_correct(positions: str, tmp_path: Path) -> None:
     model = ["model.kind=decoder-only", "tokenizer.kind=character", f"data.context_length={CONTEXT}"]
     shape = ["model.width=64", "model.layers=2", "model.dropout=0.0", "model.norm_order=pre"]

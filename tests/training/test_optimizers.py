@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import hypothesis
 import pytest
 import torch
 from hypothesis import given
@@ -234,6 +235,7 @@ def after(network: Network, batches: list[TokenBatch], **settings: float) -> dic
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(sentences=batches(rows=5))
+@hypothesis.settings(max_examples=8)
 def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentences) -> None:
     whole, parts = make(DECODERS[name]), make(DECODERS[name])
     large = batch_of(sentences, whole)

@@ -117,6 +117,7 @@ def fastest_dtype(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     monkeypatch.setattr(environment, "matmul_gflops", lambda device, other: 100.0 if other == dtype else 50.0)
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_learns_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fastest_dtype(monkeypatch, torch.bfloat16)
     data, settings = write_pairs(tmp_path / "pairs.tsv"), ("training.precision=bfloat16", "training.steps=60")

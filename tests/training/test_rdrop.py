@@ -204,6 +204,7 @@ def test_a_shard_without_targets_has_zero_gradients() -> None:
     assert all(not p.grad.any() for p in objective.parameters() if p.grad is not None)
 
 
+@pytest.mark.slow
 def test_a_run_with_rdrop_learns_and_a_resumed_run_is_equal(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     settings_ = ["training.rdrop=5", "model.dropout=0.2", "validation.every=20"]

@@ -34,12 +34,14 @@ def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "learned", data, *settings)
 
 
+@pytest.mark.slow
 def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
     assert json.loads((learned / "run.json").read_text())["results"]["best"]["bleu"] > 80
     assert "Recurrent encoder-decoder" in (learned / "best" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.slow
 def test_attention_aligns_words(learned: Path, beam: int) -> None:
     """The target is reversed, so each word attends to its counterpart from the end."""
     model = regard.load(learned)
@@ -73,6 +75,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("documents", ["concatenated", "separate"])
+@pytest.mark.slow
 def test_a_recurrent_language_model_learns_and_generates(documents: str, tmp_path: Path) -> None:
     text = tmp_path / "book.txt"
     text.write_text("\n\n".join(["the cat sat and the dog ran", "the sun rose"] * 40))
@@ -131,6 +134,7 @@ def test_contradicting_settings_are_errors(settings: list[str], message: str) ->
     assert str(error.value) == message
 
 
+@pytest.mark.slow
 def test_unsupported_uses_are_errors(learned: Path, tmp_path: Path) -> None:
     model: Any = regard.load(learned)
     folder = learned / "best"

@@ -52,6 +52,7 @@ def wait_until(process: subprocess.Popen[str], out: Path, step: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path, data: Path, tmp_path: Path) -> None:
     draw, out, kills = random.Random(7), tmp_path / "killed", 0
     settings = (STEPS, EVERY, "training.gradient_accumulation=2")
@@ -107,6 +108,7 @@ def default_handler(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_a_checkpoint(whole: Path, data: Path, tmp_path: Path) -> None:
     out, settings = (
         tmp_path / "stopped",
@@ -142,14 +144,26 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(whole: Path
     assert [line["loss"] for line in numbers(other)[:10]] != first
 
 
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps."""
+    return run(tmp_path_factory.mktemp("runs") / "finished", data, "training.steps=6")
+
+
 @pytest.fixture
-def half(data: Path, tmp_path: Path) -> Path:
-    """A run of a few steps, to be resumed."""
-    return run(tmp_path / "half", data, "training.steps=6")
+def half(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be resumed."""
+    return shutil.copytree(finished, tmp_path / "half")
+
+
+@pytest.fixture(scope="module")
+def longer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run with more steps."""
+    return run(tmp_path_factory.mktemp("runs") / "longer", data, "training.steps=9")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
-def test_a_damaged_checkpoint_is_skipped(damage: str, half: Path, data: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(damage: str, half: Path, data: Path, longer: Path) -> None:
     checkpoints = sorted((half / "checkpoints").iterdir())
     assert [path.name for path in checkpoints] == ["step-000000005.safetensors", "step-000000006.safetensors"]
     content = bytearray(checkpoints[-1].read_bytes())
@@ -158,9 +172,8 @@ def test_a_damaged_checkpoint_is_skipped(damage: str, half: Path, data: Path, tm
     checkpoints[-1].write_bytes(damaged[damage])
     run(half, data, "training.steps=9", resume=True)
     assert [line["step"] for line in lines(half) if "loss" in line] == [*range(1, 10)]
-    whole = run(tmp_path / "whole", data, "training.steps=9")
     assert [line["loss"] for line in numbers(half) if "loss" in line] == [
-        line["loss"] for line in numbers(whole) if "loss" in line
+        line["loss"] for line in numbers(longer) if "loss" in line
     ]
 
 
@@ -242,6 +255,7 @@ def test_settings_that_can_change_take_effect(half: Path, data: Path) -> None:
     assert learning_rates[8] == pytest.approx(0.1 / 8**0.5)
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_train_in_one_folder(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "busy"
     process = start(out, data, "training.steps=100000")
@@ -315,7 +329,7 @@ def test_a_damaged_tokenizer_is_an_error_and_can_be_prepared_again(damage: str, 
 
 
 def test_a_flipped_bit_in_the_data_is_an_error_and_the_data_can_be_prepared_again(
-    half: Path, data: Path, tmp_path: Path
+    half: Path, data: Path, longer: Path
 ) -> None:
     path = half / "data" / "train" / "1.ids"
     content = bytearray(path.read_bytes())
@@ -327,8 +341,7 @@ def test_a_flipped_bit_in_the_data_is_an_error_and_the_data_can_be_prepared_agai
     )
     shutil.rmtree(path.parent)
     run(half, data, "training.steps=9", resume=True)
-    whole = run(tmp_path / "whole", data, "training.steps=9")
-    assert path.read_bytes() == (whole / "data" / "train" / "1.ids").read_bytes()
+    assert path.read_bytes() == (longer / "data" / "train" / "1.ids").read_bytes()
 
 
 def test_a_run_without_its_checkpoints_is_not_started_anew(half: Path, data: Path) -> None:
@@ -493,9 +506,18 @@ def test_all_files_of_a_run_have_the_same_permissions(half: Path) -> None:
 
 
 def test_missing_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
-    out = run(tmp_path / "run", data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3")
-    next((out / "weights").iterdir()).unlink()
-    run(out, data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3", resume=True)
+    def average(folder: Path) -> dict[str, float]:
+        scores: dict[str, float] = json.loads((folder / "run.json").read_text())["results"]["average"]
+        return scores
+
+    settings = ("training.steps=6", "validation.every=2")
+    out = run(tmp_path / "run", data, *settings, "training.average_checkpoints=3")
+    two = run(tmp_path / "two", data, *settings, "training.average_checkpoints=2")
+    assert average(out) != average(two)
+    first, *_ = sorted((out / "weights").iterdir())
+    first.unlink()
+    run(out, data, *settings, "training.average_checkpoints=3", resume=True)
+    assert average(out) == average(two)
 
 
 def test_damaged_texts_are_an_error(half: Path, data: Path) -> None:

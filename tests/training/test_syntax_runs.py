@@ -13,6 +13,8 @@ from regard.errors import ConfigError, DataError
 from small_runs import SETTINGS, WORDS
 from toy_trees import conllu, random_heads
 
+pytestmark = pytest.mark.slow
+
 QUICK = [part for setting in [*SETTINGS, "training.steps=6"] for part in ("--set", setting)]
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import safetensors.torch
 import torch
 
 import regard
+import small_runs
 from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import runner
 from regard.training.display import LinesDisplay, Progress, ProgressDisplay
@@ -22,10 +24,11 @@ from regard.training.runner import run_training
 from small_runs import command, lines, numbers, pairs, request, run, write_pairs
 
 LEARN = [
-    "training.steps=800",
+    "training.steps=400",
+    "training.schedule.learning_rate=0.01",
     "training.schedule.warmup_steps=50",
     "training.batch_tokens=400",
-    "validation.every=400",
+    "validation.every=200",
     "model.dropout=0.0",
 ]
 
@@ -36,18 +39,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    test = write_pairs(data.with_name("test.tsv"), 100, seed=9)
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learned")
+    data = write_pairs(folder / "pairs.tsv", 1500, longest=4)
+    test = write_pairs(folder / "test.tsv", 100, seed=9, longest=4)
     settings = [
         *LEARN,
         "training.average_checkpoints=2",
-        "model.width=64",
+        "model.width=48",
         f"data.test.files={test}",
         "validation.sentences=100",
     ]
-    return run(tmp_path_factory.mktemp("runs") / "learned", data, *settings)
+    return run(folder / "run", data, *settings)
 
 
+@pytest.mark.slow
 def test_a_translator_learns_a_small_language(learned: Path) -> None:
     results = json.loads((learned / "run.json").read_text())["results"]
     assert results["test"]["bleu"] > 80
@@ -56,6 +62,7 @@ def test_a_translator_learns_a_small_language(learned: Path) -> None:
     assert results["test"]["loss"] < 0.3
 
 
+@pytest.mark.slow
 def test_the_run_folder_has_all_files(learned: Path) -> None:
     info = json.loads((learned / "run.json").read_text())
     assert info["status"] == "finished"
@@ -63,9 +70,9 @@ def test_the_run_folder_has_all_files(learned: Path) -> None:
     assert info["data"]["train"]["read"] + info["data"]["valid"]["read"] == 1500
     assert info["environment"]["torch"] == torch.__version__
     assert info["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
-    assert tomllib.loads((learned / "config.toml").read_text())["model"]["width"] == 64
-    assert {line["step"] for line in lines(learned) if "valid" in line} == {400, 800}
-    assert {line["step"] for line in lines(learned, "samples.jsonl")} == {400, 800}
+    assert tomllib.loads((learned / "config.toml").read_text())["model"]["width"] == 48
+    assert {line["step"] for line in lines(learned) if "valid" in line} == {200, 400}
+    assert {line["step"] for line in lines(learned, "samples.jsonl")} == {200, 400}
     assert set(json.loads((learned / "outputs.json").read_text())) == {"best", "worst", "random"}
     assert "BLEU" in (learned / "report.html").read_text()
     for name in ("best", "last"):
@@ -77,18 +84,21 @@ def test_the_run_folder_has_all_files(learned: Path) -> None:
         }
 
 
+@pytest.mark.slow
 def test_the_best_model_can_be_loaded(learned: Path) -> None:
-    sources, targets = zip(*pairs(20, seed=9), strict=True)
+    sources, targets = zip(*pairs(20, seed=9, longest=4), strict=True)
     outputs = regard.load(learned).translate(sources, engine="torch")
     assert sum(output == target for output, target in zip(outputs, targets, strict=True)) >= 14
 
 
+@pytest.mark.slow
 def test_the_average_replaces_the_best_model_if_it_is_better(learned: Path) -> None:
     results = json.loads((learned / "run.json").read_text())["results"]
     valid = [line["valid"]["loss"] for line in lines(learned) if "valid" in line]
     assert results["best"]["loss"] == min(*valid, results["average"]["loss"])
 
 
+@pytest.mark.slow
 def test_a_language_model_learns(tmp_path: Path) -> None:
     draw, text = random.Random(0), tmp_path / "text.txt"
     text.write_text(
@@ -199,42 +209,99 @@ def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> Non
     assert lines(dropped)[0]["tokens"] > lines(first)[0]["tokens"]
 
 
-def test_two_processes_equal_one(data: Path, tmp_path: Path) -> None:
-    settings = ["training.steps=12", "model.dropout=0.0", "training.gradient_accumulation=2", "validation.every=6"]
-    one = run(tmp_path / "one", data, *settings)
-    done = torchrun(command(tmp_path / "two", data, *settings), 29517)
+STEEP = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
+SHARED = ["training.steps=12", "model.dropout=0.0", "training.gradient_accumulation=2", "validation.every=6"]
+RUN_COMMANDS = """
+import contextlib, json, sys
+from commands import regard
+from regard.training import runner
+from regard.training.distributed import joined_process_group
+with joined_process_group() as process_group:  # once: torchrun's store is not made for joining several times
+    runner.joined_process_group = lambda: contextlib.nullcontext(process_group)
+    for name, arguments in json.loads(sys.argv[1]).items():
+        done = regard(*arguments)
+        with open(f"{name}.{process_group.rank}.json", "w") as file:
+            json.dump([done.code, done.out, done.err], file)
+"""
+
+
+@pytest.fixture(scope="module")
+def two_processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where two processes ran several commands, and `NAME.RANK.json` has exit code and output of each."""
+    folder = tmp_path_factory.mktemp("two")
+    bad = folder / "bad.tsv"
+    bad.write_text("a\tb\nno tab\n")
+    calls = {
+        "shared": command(folder / "shared", data, *SHARED),
+        "invalid data": command(folder / "invalid data", bad),
+        "unknown setting": command(folder / "unknown setting", data, "model.widht=3"),
+        "diverging": command(folder / "diverging", data, *STEEP),
+    }
+    script = folder / "script.py"
+    script.write_text(RUN_COMMANDS)
+    done = torchrun(script, json.dumps({name: call[3:] for name, call in calls.items()}))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Model:  ") == 1
-    alone, shared = numbers(one), numbers(tmp_path / "two")
+    return folder
+
+
+def torchrun(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = [str(Path(small_runs.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [*launcher, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=script.parent,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def outputs(folder: Path, name: str) -> tuple[list[int], str, str]:
+    """The exit codes of both processes, and all that they printed."""
+    codes, out, err = zip(*(json.loads((folder / f"{name}.{rank}.json").read_text()) for rank in (0, 1)), strict=True)
+    return list(codes), "".join(out), "".join(err)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(two_processes: Path, data: Path, tmp_path: Path) -> None:
+    one = run(tmp_path / "one", data, *SHARED)
+    codes, out, _ = outputs(two_processes, "shared")
+    assert codes == [0, 0]
+    assert out.count("Model:  ") == 1
+    alone, shared = numbers(one), numbers(two_processes / "shared")
     assert [line["step"] for line in alone] == [line["step"] for line in shared]
     for left, right in zip(alone, shared, strict=True):
         left, right = left.get("valid", left), right.get("valid", right)
         assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
         assert right.get("tokens") == left.get("tokens")
+        if "grad_norm" in left:
+            assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
 
 
-def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
-    return subprocess.run([*launcher, *call[1:]], capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_only_the_first_process_prints_errors(data: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.tsv"
-    bad.write_text("a\tb\nno tab\n")
-    line = f"{bad}:2: no tab; write source, tab, target, or skip such lines with --skip-invalid."
-    steep = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
-    for number, (file, settings, message) in enumerate(
-        [
-            (bad, [], line),  # raised in the first process, while the other waits
-            (data, ["model.widht=3"], "--set model.widht=3: model.widht is not a setting; did you mean model.width?"),
-            (data, steep, "training was stopped and the last good checkpoint kept"),  # raised in both
-        ]
-    ):
-        done = torchrun(command(tmp_path / f"run{number}", file, *settings), 29520 + number)
-        ours = done.stderr.partition("torch/distributed/elastic")[0]  # torchrun adds its own report
-        assert done.returncode == 1
-        assert ours.count(message) == 1
-        assert "Traceback" not in ours
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "codes", "message"),
+    [
+        # raised in the first process, while the other waits
+        (
+            "invalid data",
+            [3, 1],
+            "bad.tsv:2: no tab; write source, tab, target, or skip such lines with --skip-invalid.",
+        ),
+        (
+            "unknown setting",
+            [2, 1],
+            "--set model.widht=3: model.widht is not a setting; did you mean model.width?",
+        ),
+        ("diverging", [1, 1], "training was stopped and the last good checkpoint kept"),  # raised in both
+    ],
+)
+def test_only_the_first_process_prints_errors(two_processes: Path, name: str, codes: list[int], message: str) -> None:
+    exit_codes, _, err = outputs(two_processes, name)
+    assert exit_codes == codes
+    assert err.count(message) == 1
+    assert "Traceback" not in err
 
 
 SECOND_FAILS = """
@@ -242,33 +309,38 @@ import sys
 from regard.errors import DataError, RegardError
 from regard.training.shutdown import rank_zero_errors
 from regard.training.distributed import joined_process_group
-try:
-    with joined_process_group() as process_group, rank_zero_errors():
-        with process_group.fail_together():
-            pass
-        with process_group.fail_together():
-            if not process_group.is_first:
-                raise {failure}
-except RegardError as error:
-    print(f"rank {{process_group.rank}}: {{error}}", file=sys.stderr)
-    sys.exit(1)
+with joined_process_group() as process_group:
+    for failure in (DataError("façade.tsv: not found; check the path."), ZeroDivisionError("a bug")):
+        code = 0
+        try:
+            with rank_zero_errors():
+                with process_group.fail_together():
+                    pass
+                with process_group.fail_together():
+                    if not process_group.is_first:
+                        raise failure
+        except RegardError as error:
+            print(f"rank {process_group.rank}: {error}", file=sys.stderr)
+            code = 1
+        except SystemExit as stop:
+            code = stop.code
+        assert code == 1
+sys.exit(code)
 """
 
 
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [
-        ("DataError('façade.tsv: not found; check the path.')", "rank 0: façade.tsv: not found; check the path."),
-        ("ZeroDivisionError('a bug')", "rank 0: another process failed and printed why; fix that,"),
-    ],
-)
-def test_the_first_process_reports_the_failure_of_another(failure: str, message: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_first_process_reports_the_failure_of_another(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(SECOND_FAILS.format(failure=failure))
-    done = torchrun([sys.executable, str(script)], 29525)
-    assert done.stderr.count(message) == 1
+    script.write_text(SECOND_FAILS)
+    done = torchrun(script)
+    assert done.returncode == 1
+    assert done.stderr.count("rank 0: façade.tsv: not found; check the path.") == 1
+    assert done.stderr.count("rank 0: another process failed and printed why; fix that,") == 1
     assert "rank 1: " not in done.stderr
-    assert ("ZeroDivisionError: a bug" in done.stderr) == failure.startswith("Zero")
+    assert "AssertionError" not in done.stderr
+    assert "DataError" not in done.stderr
+    assert done.stderr.count("ZeroDivisionError: a bug") == 1
 
 
 def test_a_diverging_run_stops_with_a_remedy(data: Path, tmp_path: Path) -> None:
