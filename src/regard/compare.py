@@ -15,6 +15,7 @@ from regard.choices import EngineName
 from regard.config import ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
 from regard.errors import ConfigError
+from regard.files import read_regular_file
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
 from regard.training.display import ProgressDisplay, score_name, score_text
@@ -77,7 +78,7 @@ def _is_finished(run: RunFolder, sources: Sequence[ConfigSource]) -> bool:
     """Return whether a run is finished and was made with these settings."""
     if not run.exists or run.read_info().get("status") not in ("finished", "early stopped"):
         return False
-    run_source = ConfigSource(str(run.config_path), tomllib.loads(run.config_path.read_text("utf-8")))
+    run_source = ConfigSource(str(run.config_path), tomllib.loads(read_regular_file(run.config_path).decode("utf-8")))
     return validate_sources([run_source, *sources]) == config_of(run)
 
 

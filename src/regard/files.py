@@ -1,4 +1,6 @@
-"""Atomic writes: a file or folder appears complete, or not at all, whenever the process is stopped.
+"""Atomic writes, and bounded reads of files that may come from anywhere.
+
+A written file or folder appears complete, or not at all, whenever the process is stopped.
 
 Content is written under a temporary name in the same folder, `.NAME-<12 hex digits>.tmp`, and renamed when complete.
 
@@ -7,6 +9,9 @@ Content is written under a temporary name in the same folder, `.NAME-<12 hex dig
 - Leftovers: a temporary file or folder is locked while it is written. The system releases the lock of a killed process,
   so unlocked ones are leftovers, and are removed when the same file or folder is written again.
 - Links and devices: the target of a symbolic link is replaced, not the link. Devices and pipes are written to directly.
+
+Files of model and run folders are read with `read_regular_file`, which refuses pipes, devices and files that are too
+large before reading them.
 """
 
 import errno
@@ -14,6 +19,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +34,46 @@ except ImportError:  # Windows has no such locks: there, leftovers stay
 
 SUFFIX = ".tmp"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAX_SMALL_FILE_BYTES = 4 * 2**20  # settings and the like
+_FILE_TYPES = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_regular_file(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """Return the content of a regular file of at most `max_bytes`; raise OSError with a reason for any other.
+
+    A link to `/dev/zero` would be read until memory is full, and opening a pipe would wait for a writer.
+    """
+    check_regular_file(path, max_bytes)
+    # without blocking, in case the file was replaced by a pipe in the meantime
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        _check_regular(os.fstat(file.fileno()), max_bytes)
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:  # files of /proc have no size
+        raise OSError(errno.EFBIG, _too_large(max_bytes))
+    return content
+
+
+def check_regular_file(path: Path, max_bytes: int | None = None) -> None:
+    """Raise OSError with a reason unless a path is a regular file of at most `max_bytes`."""
+    _check_regular(os.stat(path), max_bytes)
+
+
+def _check_regular(status: os.stat_result, max_bytes: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for test, name in _FILE_TYPES if test(status.st_mode)), "not a file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise OSError(errno.EFBIG, _too_large(max_bytes))
+
+
+def _too_large(max_bytes: int) -> str:
+    return f"it is larger than {max_bytes / 2**20:g} MB"
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -202,7 +202,7 @@ def test_an_unsupported_tokenizer_class_is_omitted_with_a_note(bert: Path, tmp_p
         (
             "tokenizer.json",
             "{}",
-            "cannot be read as a tokenizer (Model missing. at line 1 column 2); copy the folder again.",
+            "cannot be read as a tokenizer (it has no model); copy the folder again.",
         ),
         ("vocab.json", '{"a": "b"}', "gives 'a' the id 'b'; copy the folder again."),
         ("vocab.json", '{"a": 1, "b": 1}', "gives the same id to several tokens; copy the folder again."),

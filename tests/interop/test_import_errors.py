@@ -258,7 +258,10 @@ def test_a_deeply_nested_config_is_refused(source: Path) -> None:
 
 def test_a_config_that_is_a_folder_is_refused(source: Path) -> None:
     (source / "config.json").mkdir(parents=True)
-    assert import_error(source) == "config.json: cannot be read (Is a directory)."
+    assert (
+        import_error(source)
+        == "config.json: cannot be read (it is a folder, not a regular file); copy the folder again."
+    )
 
 
 @pytest.mark.parametrize("length", [0, 7, 200, -1])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer, load_tokenizer
+from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ArgumentError, ConfigError, ModelError
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config, read_file
 
 if TYPE_CHECKING:
     from regard.models import Network
@@ -54,13 +55,17 @@ class ModelBase:
         path = self.folder / TOKENIZER_FILE
         if not path.exists():
             raise ModelError(f"{path}: is missing, so {self.folder} cannot process text; copy the folder again.")
-        return load_tokenizer(path)
+        return load_tokenizer(path, self.config.model.vocab_size)
 
     @cached_property
     def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the target language."""
         path = self.folder / TARGET_TOKENIZER_FILE
-        return load_tokenizer(path) if path.exists() else self.tokenizer
+        return load_tokenizer(path, self._target_vocab_size) if path.exists() else self.tokenizer
+
+    @property
+    def _target_vocab_size(self) -> int:
+        return getattr(self.config.model, "target_vocab_size", None) or self.config.model.vocab_size
 
 
 def _check_compatible(folder: Path, config: Config, other: Path) -> None:
@@ -76,7 +81,7 @@ def _check_compatible(folder: Path, config: Config, other: Path) -> None:
         raise ConfigError(f"{needs}: needs parses, and cannot form an ensemble with {without}, which uses none.")
     for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE):
         path, other_path = folder / name, other / name
-        if path.exists() != other_path.exists() or (path.exists() and path.read_bytes() != other_path.read_bytes()):
+        if path.exists() != other_path.exists() or (path.exists() and _content(path) != _content(other_path)):
             raise ConfigError(
                 f"{other_path}: differs from {path}; the models of an ensemble must have the same vocabulary: "
                 "train them with the same tokenizer.file."
@@ -85,6 +90,10 @@ def _check_compatible(folder: Path, config: Config, other: Path) -> None:
         raise ConfigError(
             f"{other}: has other special tokens than {folder}; the models of an ensemble must have the same."
         )
+
+
+def _content(path: Path) -> bytes:
+    return read_file(path, MAX_TOKENIZER_BYTES)
 
 
 def check_texts(call: str, texts: object) -> Iterator[str]:

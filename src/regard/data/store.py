@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.files import atomic_folder, explain_write_errors
+from regard.files import atomic_folder, explain_write_errors, read_regular_file
 
 T = TypeVar("T")
 STORE_FORMAT = 2  # version
 METADATA_FILE = "store.json"
+MAX_METADATA_BYTES = 64 * 2**20
 COLUMN_FILES = ("ids", "ends")  # suffixes of the files of a column
 EXAMPLES_PER_CHUNK = 4096  # that are written at once
 CHECK_BYTES = 2**22  # that are read at once to verify a checksum
@@ -112,7 +113,7 @@ def write_document_store(
 def open_store(folder: Path) -> TokenStore | None:
     """Open the store in a folder; None if there is no complete one."""
     try:
-        metadata = json.loads((folder / METADATA_FILE).read_text("utf-8"))
+        metadata = json.loads(read_regular_file(folder / METADATA_FILE, MAX_METADATA_BYTES).decode("utf-8"))
         columns = tuple(_open_column(folder, n, metadata) for n in range(metadata["columns"]))
         checksums = set(metadata["checksums"])
     except (OSError, ValueError, KeyError, TypeError):

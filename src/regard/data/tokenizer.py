@@ -17,7 +17,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.errors import DataError
+from regard.data.tokenizer_file import BRACKET_PATTERN, CHARACTER_PATTERN, guarded_call, read_tokenizer
+from regard.errors import DataError, ModelError
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # in the order of their ids, as in `SpecialTokensConfig`
 MASK_TOKEN = "[MASK]"  # follows them in vocabularies for masked language modeling
@@ -36,8 +37,10 @@ MASK_TOKENS = (MASK_TOKEN, "<mask>")  # no other token can stand in for a missin
 class Tokenizer:
     """Encodes texts to ids and decodes ids to texts."""
 
-    def __init__(self, fast: tokenizers.Tokenizer) -> None:
+    def __init__(self, fast: tokenizers.Tokenizer, location: object = "the tokenizer") -> None:
         self._fast = fast
+        self.location = location
+        """Its file, for error messages."""
         self._fast.encode_special_tokens = True  # "[EOS]" in a text is text
 
     def __len__(self) -> int:
@@ -45,17 +48,17 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without start and end."""
-        return self._fast.encode(text, add_special_tokens=False).ids
+        return self._encode(text).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of several texts, using all cores."""
-        return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+        encode_batch = self._fast.encode_batch_fast
+        return [encoding.ids for encoding in guarded_call(self.location, encode_batch, texts, add_special_tokens=False)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return the ids of several texts, and the character offsets (start, end) of each token."""
-        return [
-            (encoding.ids, encoding.offsets) for encoding in self._fast.encode_batch(texts, add_special_tokens=False)
-        ]
+        encodings = guarded_call(self.location, self._fast.encode_batch, texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def encode_continuation(self, text: str) -> list[int]:
         """Return the ids of a text that directly continues another: its first token does not start a word.
@@ -66,16 +69,19 @@ class Tokenizer:
         """
         if not self.marks_word_starts or not text or text[0].isspace():
             return self.encode(text)
-        encoding = self._fast.encode(f"[{text}", add_special_tokens=False)  # the bracket is always a separate token
+        encoding = self._encode(f"[{text}")  # the bracket is always a separate token
         return [number for number, (start, _) in zip(encoding.ids, encoding.offsets, strict=True) if start > 0]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special tokens."""
-        return self._fast.decode(ids)
+        return guarded_call(self.location, self._fast.decode, ids)
 
     def decode_tokens(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, which need not be in the vocabulary."""
-        return self._fast.decoder.decode(list(tokens)) if self._fast.decoder is not None else " ".join(tokens)
+        if self._fast.decoder is None:
+            return " ".join(tokens)
+        text: str = guarded_call(self.location, self._fast.decoder.decode, list(tokens))
+        return text
 
     def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the token of each id."""
@@ -87,7 +93,7 @@ class Tokenizer:
 
     def token_texts(self, text: str) -> list[str]:
         """Return the part of a text that each token covers, with the mark of a word start where there is one."""
-        encoding = self._fast.encode(text, add_special_tokens=False)
+        encoding = self._encode(text)
         marked = any(token.startswith(WORD_START) for token in encoding.tokens)
         return [
             f"{WORD_START if marked and _starts_word(text, start) else ''}{text[start:end].strip()}"
@@ -121,23 +127,30 @@ class Tokenizer:
         """Return the content of a `tokenizer.json`."""
         return self._fast.to_str(pretty=False).encode()
 
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        return guarded_call(self.location, self._fast.encode, text, add_special_tokens=False)
+
 
 def _starts_word(text: str, start: int) -> bool:
     return start == 0 or text[start].isspace() or text[start - 1].isspace()
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a `tokenizer.json`."""
+def load_tokenizer(path: Path, vocab_size: int | None = None) -> Tokenizer:
+    """Load a `tokenizer.json`, which is checked first (see `tokenizer_file.py`).
+
+    Args:
+        path: the file.
+        vocab_size: number of tokens of the network in the same folder, if there is one.
+
+    Raises:
+        ModelError: if the file of a model folder cannot be used; DataError if it belongs to no network.
+    """
     try:
-        content = path.read_text("utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); pass the path of a tokenizer.json.") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not UTF-8 text; pass the path of a tokenizer.json.") from None
-    try:
-        return Tokenizer(tokenizers.Tokenizer.from_str(content))
-    except Exception as error:  # the library raises nothing more specific
-        raise DataError(f"{path}: is not a tokenizer.json ({error}).") from None
+        return Tokenizer(read_tokenizer(path, vocab_size), path)
+    except ModelError as error:
+        if vocab_size is not None:
+            raise
+        raise DataError(str(error)) from None
 
 
 def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
@@ -251,7 +264,7 @@ def _train_character(
     ids = {token: number for number, token in enumerate([*special, *characters])}
     fast = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN_TOKEN))
     fast.normalizer = normalizer
-    fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+    fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(CHARACTER_PATTERN), "isolated")
     fast.decoder = decoders.Fuse()
     fast.add_special_tokens(special)
     return fast
@@ -284,7 +297,7 @@ def _word_marking_tokenizer(
     cleanup = [normalizers.Replace(WORD_START, " "), normalizers.Strip()]
     fast.normalizer = normalizers.Sequence([_normalizer(config), *cleanup])
     # "[EOS]" or "<0x41>" in a text must not become the token of that name
-    brackets = pre_tokenizers.Split(tokenizers.Regex(r"[\[<]"), "isolated")
+    brackets = pre_tokenizers.Split(tokenizers.Regex(BRACKET_PATTERN), "isolated")
     isolated = pre_tokenizers.Punctuation() if punctuation else brackets
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(WORD_START, "always"), isolated])
     fast.decoder = decoders.Metaspace(WORD_START, "always")

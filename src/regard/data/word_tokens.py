@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
 from regard.data.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS, WORD_START, Tokenizer
+from regard.data.tokenizer_file import CHARACTER_PATTERN, guarded_call
 
 BYTE_LEVEL_SPACE = "Ġ"
 BYTE_LEVEL_CONTROLS = range(0x100, 0x121)  # how byte-level tokenizers write the bytes up to the space
@@ -149,11 +150,11 @@ class _CachedWordEncoder:
         no_op = json.loads(fast.to_str())["normalizer"] in (None, {"type": "Sequence", "normalizers": []})
         self._normalizer = None if no_op else fast.normalizer  # calling one that does nothing takes time too
         fast.normalizer = None  # words are those of a normalized text
-        self._word_tokenizer = Tokenizer(fast)
+        self._word_tokenizer = Tokenizer(fast, tokenizer.location)
         self._cache: dict[str, list[int]] = {}
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        normalized = list(texts if self._normalizer is None else map(self._normalizer.normalize_str, texts))
+        normalized = guarded_call(self._word_tokenizer.location, self._normalize, texts)
         split_texts = [self._split_words(text) for text in normalized]
         if len(self._cache) > MAX_CACHED_WORDS:
             self._cache.clear()
@@ -166,6 +167,9 @@ class _CachedWordEncoder:
             for text, words in zip(normalized, split_texts, strict=True)
         ]
 
+    def _normalize(self, texts: Sequence[str]) -> list[str]:
+        return list(texts if self._normalizer is None else map(self._normalizer.normalize_str, texts))
+
 
 def find_word_splitter(pre_tokenizer: dict[str, Any]) -> SplitWords | None:
     """Return a function that splits texts as this pre-tokenizer does; None if it is of another kind."""
@@ -175,7 +179,11 @@ def find_word_splitter(pre_tokenizer: dict[str, Any]) -> SplitWords | None:
     kind = pre_tokenizer.get("type")
     if kind == "ByteLevel" and pre_tokenizer["use_regex"] and not pre_tokenizer["add_prefix_space"]:
         return _Gpt2Splitter()
-    if kind == "Split" and pre_tokenizer["pattern"] == {"Regex": r"[\s\S]"} and pre_tokenizer["behavior"] == "Isolated":
+    if (
+        kind == "Split"
+        and pre_tokenizer["pattern"] == {"Regex": CHARACTER_PATTERN}
+        and pre_tokenizer["behavior"] == "Isolated"
+    ):
         return list
     return None
 

@@ -17,6 +17,7 @@ from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE, read_json
 
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
+MAX_JSON_BYTES = 64 * 2**20  # of indexes and tokenizer settings, which list tensors and tokens
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -115,7 +116,7 @@ class HFWeights:
 
 def read_optional_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one if the file does not exist."""
-    return read_json(path) if path.exists() else {}
+    return read_json(path, MAX_JSON_BYTES) if path.exists() else {}
 
 
 def read_weights(
@@ -154,7 +155,7 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
                 "save the model as safetensors with save_pretrained of transformers."
             )
         raise ModelError(f"{path}: is missing, so {folder} is not a complete model folder.")
-    shards = read_json(index).get("weight_map")
+    shards = read_json(index, MAX_JSON_BYTES).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
         raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
     tensors: dict[str, Tensor] = {}

@@ -3,18 +3,27 @@
 These are `vocab.json` and `merges.txt` for GPT-2 and `vocab.txt` for BERT; for Marian, see `marian_tokenizer.py`.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
+from regard.data.tokenizer_file import (
+    MAX_TOKENIZER_BYTES,
+    build_tokenizer,
+    first_line,
+    is_library_error,
+    read_tokenizer_json,
+    unusable_tokenizer,
+)
 from regard.errors import ModelError
+from regard.files import read_regular_file
 from regard.interop.hf_folder import read_optional_json
-from regard.models.folder_files import TOKENIZER_FILE, read_json
+from regard.models.folder_files import TOKENIZER_FILE, read_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -52,15 +61,13 @@ def copy_tokenizers(folder: Path, *names: str) -> ImportedTokenizers:
     """Return the tokenizers of a folder with these file names, without truncation and padding."""
     by_file, notes = {}, []
     for path in (folder / name for name in names if (folder / name).exists()):
-        read_json(path)  # for its better error messages
-        tokenizer = by_file[path.name] = make_tokenizer(path, partial(Tokenizer.from_file, str(path)))
-        if tokenizer.truncation:
-            length = tokenizer.truncation["max_length"]
+        content = read_tokenizer_json(path)
+        by_file[path.name] = build_tokenizer(path, content)
+        if isinstance(truncation := content.get("truncation"), dict):
             notes.append(
-                f"The folder's {path.name} truncates texts to {length} tokens; the imported one does not truncate."
+                f"The folder's {path.name} truncates texts to {truncation.get('max_length')} tokens; "
+                "the imported one does not truncate."
             )
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
     return ImportedTokenizers(by_file, tuple(notes))
 
 
@@ -72,13 +79,17 @@ def no_tokenizers(reason: str = "The folder has no tokenizer files") -> Imported
 
 
 def make_tokenizer(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """Build a tokenizer; errors of the `tokenizers` library become a ModelError about this file."""
+    """Build and check a tokenizer; errors of the `tokenizers` library become a ModelError about this file."""
     try:
-        return make()
-    except ModelError:
+        tokenizer = make()
+    except (LookupError, TypeError, ValueError) as error:
+        raise unusable_tokenizer(path, str(error)) from None
+    except BaseException as error:
+        if is_library_error(error):
+            raise unusable_tokenizer(path, first_line(error)) from None
         raise
-    except Exception as error:  # the library raises nothing more specific
-        raise ModelError(f"{path}: cannot be read as a tokenizer ({error}); copy the folder again.") from None
+    build_tokenizer(path, json.loads(tokenizer.to_str()))
+    return tokenizer
 
 
 def special_token_names(folder: Path, **defaults: str) -> dict[str, str]:
@@ -92,7 +103,7 @@ def special_token_names(folder: Path, **defaults: str) -> dict[str, str]:
 
 def read_vocabulary(path: Path) -> dict[str, int]:
     """Read a `vocab.json`: tokens and their unique ids."""
-    ids = read_json(path)
+    ids = read_json(path, MAX_TOKENIZER_BYTES)
     for token, number in ids.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**24:
             raise ModelError(f"{path}: gives {token!r} the id {number!r}; copy the folder again.")
@@ -186,11 +197,11 @@ def _content(value: Any) -> str | None:
 def _lines(path: Path) -> list[str]:
     """Return the lines of a text file, split only at line feeds: a vocabulary may contain U+2028 or U+0085."""
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = read_regular_file(path, MAX_TOKENIZER_BYTES).decode("utf-8").split("\n")
     except FileNotFoundError:
         raise ModelError(f"{path}: is missing; copy it from the original model.") from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise unreadable_file(path, error) from None
     except UnicodeDecodeError as error:
         raise ModelError(f"{path}: is not UTF-8 text (byte {error.start}); copy it again.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]

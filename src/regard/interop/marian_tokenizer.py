@@ -37,7 +37,14 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, processors
 from tokenizers.models import Unigram
 
+from regard.data.tokenizer_file import (
+    LEADING_SPACES_PATTERN,
+    MAX_TOKENIZER_BYTES,
+    SPACE_RUN_PATTERN,
+    TRAILING_MARKS_PATTERN,
+)
 from regard.errors import ModelError
+from regard.files import read_regular_file
 from regard.interop.hf_folder import read_optional_json
 from regard.interop.hf_tokenizers import (
     TOKENIZER_CONFIG_FILE,
@@ -49,7 +56,7 @@ from regard.interop.hf_tokenizers import (
     require_tokens,
     special_token_names,
 )
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, unreadable_file
 
 USER_DEFINED_SCORE = 0.0  # above all others: SentencePiece always prefers user-defined pieces
 Value = int | bytes
@@ -93,11 +100,11 @@ class SentencePieceModel:
 def read_sentencepiece(path: Path) -> SentencePieceModel:
     """Read a `.spm` file; raise ModelError if it is damaged."""
     try:
-        return parse_sentencepiece(path.read_bytes())
+        return parse_sentencepiece(read_regular_file(path, MAX_TOKENIZER_BYTES))
     except FileNotFoundError:
         raise ModelError(f"{path}: is missing; copy it from the original model.") from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise unreadable_file(path, error) from None
     except (ValueError, LookupError, TypeError, struct.error):
         raise ModelError(f"{path}: is not a SentencePiece model, or it is damaged; copy it again.") from None
 
@@ -239,13 +246,15 @@ def _normalizer(model: SentencePieceModel, covered: set[str], lone: set[str]) ->
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
     if model.single_spaces:
-        steps.append(normalizers.Replace(Regex(r"\A +"), ""))
-        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+        steps.append(normalizers.Replace(Regex(LEADING_SPACES_PATTERN), ""))
+        steps.append(normalizers.Replace(Regex(SPACE_RUN_PATTERN), " "))
     if model.dummy_prefix:
         steps.append(normalizers.Prepend(" "))
     steps.append(normalizers.Replace(" ", "▁"))
     if model.single_spaces:
-        steps.append(normalizers.Replace(Regex(r"▁+\z"), ""))  # last, because a ▁ in the text counts as a space
+        steps.append(
+            normalizers.Replace(Regex(TRAILING_MARKS_PATTERN), "")
+        )  # last, because a ▁ in the text counts as a space
     if lone:
         used = covered | lone
         uncovered = next(chr(code) for code in range(0xFFFD, 0xE000, -1) if chr(code) not in used)

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_file import guarded_call
 
 _CJK = r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # each character is a word
 _WORD = re.compile(rf"{_CJK}|(?:(?!{_CJK})\w)+(?:['’-](?:(?!{_CJK})\w)+)*|[^\w\s]")
@@ -110,8 +111,10 @@ def bpe_merges(text: str, tokenizer: Tokenizer) -> list[WordMerges]:
         return []
     ranks = {_merge_pair(merge): rank for rank, merge in enumerate(model["merges"])}
     backend = tokenizers.Tokenizer.from_str(tokenizer.to_json().decode())
-    normalized = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalized)]
+    location, normalized = tokenizer.location, text
+    if backend.normalizer is not None:
+        normalized = guarded_call(location, backend.normalizer.normalize_str, text)
+    words = [word for word, _ in guarded_call(location, backend.pre_tokenizer.pre_tokenize_str, normalized)]
     merges = [WordMerges(word, _merge_stages(word, ranks)) for word in words]
     symbols = [symbol for word in merges for symbol in word.stages[-1]]
     vocabulary = set(model["vocab"])

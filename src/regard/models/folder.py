@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.config import Config, ModelConfig, RecurrentConfig, TransformerConfig
 from regard.errors import ModelError
-from regard.files import atomic_folder, write_error_message
+from regard.files import atomic_folder, check_regular_file, write_error_message
 from regard.models.assembly import build_meta
 from regard.models.folder_files import (
     CARD_FILE,
@@ -28,6 +28,7 @@ from regard.models.folder_files import (
     missing_file,
     read_config,
     resolve_model_folder,
+    unreadable_file,
 )
 from regard.models.network import Network
 from regard.version import __version__
@@ -157,11 +158,12 @@ def _value(value: object) -> str:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, by name."""
     try:
+        check_regular_file(path)
         return load_file(path)
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        raise unreadable_file(path, error) from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise ModelError(f"{path}: is damaged ({error}); copy the folder again.") from None
 

@@ -7,6 +7,7 @@ from typing import Any
 from regard.config import Config, validate_sources
 from regard.config.errors import ConfigSource
 from regard.errors import ConfigError, ModelError
+from regard.files import MAX_SMALL_FILE_BYTES, read_regular_file
 
 FORMAT_VERSION = 1
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
@@ -46,24 +47,39 @@ def read_config(folder: Path) -> Config:
         raise ModelError(str(error)) from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file of a model folder."""
-    content = parse_json(path)
+    content = parse_json(path, max_bytes)
     if not isinstance(content, dict):
         raise ModelError(f"{path}: should contain a JSON object; copy the folder again.")
     return content
 
 
-def parse_json(path: Path) -> Any:
+def parse_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> Any:
     """Return the content of a JSON file of a model folder."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_regular_file(path, max_bytes).decode("utf-8"))
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise unreadable_file(path, error) from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
+
+
+def read_file(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """Return the content of a regular file of a model folder; ModelError if it cannot be read."""
+    try:
+        return read_regular_file(path, max_bytes)
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except OSError as error:
+        raise unreadable_file(path, error) from None
+
+
+def unreadable_file(path: Path, error: OSError) -> ModelError:
+    """Return the error for a file that cannot be read, or is not a regular file of a reasonable size."""
+    return ModelError(f"{path}: cannot be read ({error.strerror or error}); copy the folder again.")
 
 
 def missing_file(path: Path) -> ModelError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.tokenizer import Tokenizer
+from regard.files import read_regular_file
 
 LANGUAGE_NAMES = {
     "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali", "bs": "Bosnian",
@@ -52,7 +53,7 @@ def guess_languages(folder: Path) -> tuple[str, str]:
 def _languages_of_run(path: Path) -> tuple[str, str] | None:
     """Return the languages that a run's training files are named after: `train.en` and `train.it`."""
     try:
-        config: Any = tomllib.loads(path.read_text("utf-8"))
+        config: Any = tomllib.loads(read_regular_file(path).decode("utf-8"))
         train = config["data"]["train"]
         if any(str(name).startswith("builtin:phrasebook") for name in train.get("files", ())):
             return PHRASEBOOK_LANGUAGES

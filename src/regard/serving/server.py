@@ -56,8 +56,12 @@ def socket_url(bound: socket.socket) -> str:
 
 def serve(service: Service, bound: socket.socket, on_ready: Callable[[str], None]) -> None:
     """Load the models, report the URL, and serve until a signal; accepted requests are finished first."""
-    for model in service.models:
-        model.warm_up()
+    try:
+        for model in service.models:
+            model.warm_up()
+    except BaseException:
+        bound.close()
+        raise
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again at the end
     server = build_server(service)
     gc.collect()

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config
+from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
 from regard.models import LoadedNetwork, load, save
 from regard.models.folder import check_tensors, named_tensors, read_tensors
-from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_file
 from regard.training.checkpoint import restore_network
 from regard.training.run_folder import RunFolder
 
@@ -102,7 +103,7 @@ def average_run(folder: Path, last: int, out: Path) -> str:
 def _write(model: LoadedNetwork, weights: Sequence[Mapping[str, Tensor]], out: Path, origin: str) -> str:
     restore_network(model.network, mean(weights))
     tokenizers = [model.folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
-    files = {path.name: path.read_bytes() for path in tokenizers if path.exists()}
+    files = {path.name: read_file(path, MAX_TOKENIZER_BYTES) for path in tokenizers if path.exists()}
     save(out, model.network, model.config, origin=origin, extra_files=files)
     return origin
 
@@ -134,4 +135,4 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    return read_file(path, MAX_TOKENIZER_BYTES) if path.exists() else None

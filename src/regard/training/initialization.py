@@ -85,7 +85,7 @@ def start_tokenizer(folder: str) -> str:
     path = resolve_model_folder(folder) / TOKENIZER_FILE
     if not path.exists():
         raise ModelError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
-    return load_tokenizer(path).to_json().decode()
+    return load_tokenizer(path, read_config(path.parent).model.vocab_size).to_json().decode()
 
 
 @torch.no_grad()

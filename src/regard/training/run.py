@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.errors import RegardError, RunFolderError
+from regard.files import check_regular_file, read_regular_file
 from regard.training.display import score_name, scores_line
+from regard.training.run_folder import MAX_INFO_BYTES
 
 if TYPE_CHECKING:
     import pandas
@@ -53,6 +55,7 @@ class Run:
         """
         path = self.folder / "metrics.jsonl"
         try:
+            check_regular_file(path)
             text = path.read_text("utf-8")
             return [json.loads(line) for line in text.split("\n")[:-1]]  # without a last line that a kill truncated
         except OSError as error:
@@ -68,7 +71,9 @@ class Run:
         """
         path = self.folder / "run.json"
         try:
-            results: dict[str, dict[str, float]] = json.loads(path.read_text("utf-8")).get("results", {})
+            results: dict[str, dict[str, float]] = json.loads(
+                read_regular_file(path, MAX_INFO_BYTES).decode("utf-8")
+            ).get("results", {})
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path}: cannot be read ({error}); check the run folder.") from None
         return results

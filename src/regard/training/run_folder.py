@@ -24,14 +24,16 @@ from typing import Any
 from torch import Tensor
 
 from regard.config import Config
+from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
-from regard.files import write_error_message, write_text
+from regard.files import read_regular_file, write_error_message, write_text
 from regard.models import save
 from regard.models.folder import model_card, named_tensors
-from regard.models.folder_files import CARD_FILE, WEIGHTS_FILE
+from regard.models.folder_files import CARD_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_file
 from regard.models.network import Network
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 
+MAX_INFO_BYTES = 64 * 2**20  # of run.json
 APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")
 
 
@@ -88,7 +90,7 @@ class RunFolder:
         """The content of run.json."""
         remedy = "restore it from a copy, or start a new run with another --out."
         try:
-            info = json.loads(self.info_path.read_text("utf-8"))
+            info = json.loads(read_regular_file(self.info_path, MAX_INFO_BYTES).decode("utf-8"))
         except OSError as error:
             raise RunFolderError(f"{self.info_path}: cannot be read ({error.strerror}); {remedy}") from None
         except (ValueError, RecursionError) as error:
@@ -129,9 +131,9 @@ class RunFolder:
     def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
         """Write the model folder `best` or `last`; in an existing one, weights and card are replaced atomically."""
         folder = self.folder / name
-        tokenizer = (self.folder / "tokenizer.json").read_bytes()
+        tokenizer = read_file(self.folder / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)
         if not folder.exists():
-            save(folder, network, config, origin=origin, extra_files={"tokenizer.json": tokenizer})
+            save(folder, network, config, origin=origin, extra_files={TOKENIZER_FILE: tokenizer})
             return
         write_tensors(folder / WEIGHTS_FILE, named_tensors(network), {"format": "pt"})
         self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))

@@ -14,6 +14,7 @@ from regard.config.sources import flatten
 from regard.data.preparation import ReportProgress, data_key, spool_stdin
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
+from regard.files import read_regular_file
 from regard.models.folder_files import TOKENIZER_FILE
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
@@ -173,7 +174,7 @@ def resume_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay) 
             "restore the checkpoints, or start a new run with another --out."
         )
     before = config_of(run)
-    own = ConfigSource(str(run.config_path), tomllib.loads(run.config_path.read_text("utf-8")))
+    own = ConfigSource(str(run.config_path), tomllib.loads(read_regular_file(run.config_path).decode("utf-8")))
     sources = [own, *request.sources]
     after = validate_sources(sources)
     for note in changed_settings(before, after, sources):
@@ -215,7 +216,7 @@ def config_of(run: RunFolder) -> Config:
     """The config of a run."""
     remedy = "restore it from a copy, or start a new run with another --out."
     try:
-        text = run.config_path.read_text("utf-8")
+        text = read_regular_file(run.config_path).decode("utf-8")
         return validate_sources([ConfigSource(str(run.config_path), tomllib.loads(text), text)])
     except OSError as error:
         raise RunFolderError(f"{run.config_path}: cannot be read ({error.strerror}); {remedy}") from None

@@ -17,8 +17,10 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
+from regard.files import read_regular_file
 from regard.html import Markup, base_style, join, table, tag
 from regard.labs import BOOK, all_labs
+from regard.models.folder_files import CARD_FILE
 from regard.serving.errors import ApiError, ErrorResponse
 from regard.serving.languages import language_name
 from regard.serving.loaded_models import LoadedModel
@@ -157,7 +159,7 @@ def _model_info(loaded: LoadedModel) -> ModelInfo:
 def _card(loaded: LoadedModel) -> str:
     """Return the model card; an empty text if there is none."""
     try:
-        return (loaded.model.folder / "README.md").read_text("utf-8")[:MAX_CARD_CHARACTERS]
+        return read_regular_file(loaded.model.folder / CARD_FILE).decode("utf-8")[:MAX_CARD_CHARACTERS]
     except (OSError, UnicodeDecodeError):
         return ""
 
