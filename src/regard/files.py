@@ -15,6 +15,8 @@ large before reading them.
 """
 
 import errno
+import hashlib
+import json
 import os
 import re
 import secrets
@@ -33,6 +35,7 @@ except ImportError:  # Windows has no such locks: there, leftovers stay
     fcntl = None  # type: ignore[assignment]
 
 SUFFIX = ".tmp"
+CHECKSUMS_FILE = "checksums.json"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAX_SMALL_FILE_BYTES = 4 * 2**20  # settings and the like
 _FILE_TYPES = (
@@ -140,6 +143,32 @@ def atomic_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         else:
             os.replace(temporary, folder)
         _sync_folder(folder.parent)
+
+
+def write_checksums(folder: Path) -> None:
+    """Write `checksums.json`: size and SHA-256 of every file in a folder."""
+    content = {path.name: _size_and_digest(path) for path in sorted(folder.iterdir())}
+    (folder / CHECKSUMS_FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+def checksums_match(folder: Path) -> bool:
+    """Return whether a folder has exactly the files of its `checksums.json`, with these sizes and contents."""
+    try:
+        expected = json.loads(read_regular_file(folder / CHECKSUMS_FILE))
+        paths = {path.name: path for path in folder.iterdir() if path.name != CHECKSUMS_FILE}
+        if expected.keys() != paths.keys():
+            return False
+        if any(path.stat().st_size != expected[name][0] for name, path in paths.items()):
+            return False  # without reading everything
+        return all(_size_and_digest(path) == expected[name] for name, path in paths.items())
+    except (OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return False
+
+
+def _size_and_digest(path: Path) -> list[int | str]:
+    check_regular_file(path)
+    with path.open("rb") as file:
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
 def remove_leftovers(path: Path) -> None:

@@ -16,7 +16,7 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, saved, sources
 from regard.choices import EngineName
-from regard.config import EncoderDecoderConfig
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig
 from regard.decoding.engines.ctranslate2 import converted_folder, fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
@@ -165,7 +165,7 @@ def fill_disks(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.json", "shared_vocabulary.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\x00garbage" * 20])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b'{"unk_token": 5}', b"\xff\x00garbage" * 20])
 def test_a_damaged_conversion_is_made_again(name: str, content: bytes | None, tmp_path: Path) -> None:
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     expected = regard.load(tmp_path / "model").translate(LINES)
@@ -175,6 +175,63 @@ def test_a_damaged_conversion_is_made_again(name: str, content: bytes | None, tm
     else:
         path.write_bytes(content)
     assert regard.load(tmp_path / "model").translate(LINES) == expected
+
+
+@pytest.mark.parametrize("engine_kind", ["translator", "writer"])
+def test_flipped_bytes_in_a_conversion_are_noticed(
+    engine_kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = EncoderDecoderConfig(**SMALL) if engine_kind == "translator" else DecoderOnlyConfig(**SMALL)
+    saved(tmp_path / "model", config)
+
+    def output() -> object:
+        model = regard.load(tmp_path / "model")
+        if engine_kind == "translator":
+            return model.translate(LINES, engine="ctranslate2")
+        return model.generate("w4 w5", temperature=0.0, engine="ctranslate2")
+
+    expected, weights = output(), converted_folder(tmp_path / "model", "int8") / "model.bin"
+    original = weights.read_bytes()
+    for position in range(len(original) // 2, len(original), len(original) // 16):
+        damaged = bytearray(original)
+        damaged[position] ^= 0x40
+        weights.write_bytes(damaged)
+        caplog.clear()
+        assert output() == expected
+        assert weights.read_bytes() == original
+        assert [message.partition(": ")[2] for message in caplog.messages if "converted again" in message] == [
+            "is damaged, or was written by an older version; it is converted again."
+        ]
+
+
+@pytest.mark.parametrize("change", ["no checksums", "damaged checksums", "extra file", "pipe"])
+def test_a_conversion_that_does_not_match_its_checksums_is_made_again(change: str, tmp_path: Path) -> None:
+    saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
+    folder = converted_folder(tmp_path / "model", "int8")
+    original = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if change == "no checksums":
+        (folder / "checksums.json").unlink()
+    elif change == "damaged checksums":
+        (folder / "checksums.json").write_text('{"model.bin": 5}')
+    elif change == "extra file":
+        (folder / "source_vocabulary.json").write_text("[]")
+    else:
+        (folder / "config.json").unlink()
+        os.mkfifo(folder / "config.json")
+    assert converted_folder(tmp_path / "model", "int8") == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == original
+
+
+def test_a_conversion_that_ctranslate2_never_loads_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unsupported model binary version")
+
+    saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
+    monkeypatch.setattr("regard.decoding.engines.ctranslate2._load", fail)
+    with pytest.raises(
+        ModelError, match=r"CTranslate2 cannot load it \(unsupported model binary version\); use --engine"
+    ):
+        regard.load(tmp_path / "model").translate("w4", engine="ctranslate2")
 
 
 def logged(caplog: pytest.LogCaptureFixture, call: Callable[[], object]) -> str:

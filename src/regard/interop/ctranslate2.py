@@ -34,6 +34,7 @@ from regard.config import (
     TransformerConfig,
 )
 from regard.errors import ConfigError, ModelError
+from regard.files import write_checksums
 from regard.interop.ctranslate2_support import unsupported_reason
 from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.hf_tokenizers import copy_tokenizers
@@ -52,13 +53,16 @@ CTRANSLATE2_ACTIVATIONS = {
 SUPPRESSED_LOGIT = -1e4  # its exponential is 0 in every precision, and it is finite even in 16 bits
 
 
-def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "int8") -> ExportReport:
+def export_ctranslate2(
+    folder: str | Path, out: str | Path, precision: Precision = "int8", *, checksums: bool = False
+) -> ExportReport:
     """Convert a model for CTranslate2.
 
     Args:
         folder: A model folder.
         out: The folder to write, which must not exist.
         precision: "int8" for 8-bit matrices with one scale per row, or "float32".
+        checksums: Add a `checksums.json`, with which damage is detected.
     """
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
@@ -75,6 +79,8 @@ def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision
         spec.save(str(temporary))
         for name, content in tokenizers.files.items():
             (temporary / name).write_bytes(content)
+        if checksums:
+            write_checksums(temporary)
     return ExportReport(out, "CTranslate2", precision, example=tuple(ctranslate2_example(out, config)))
 
 

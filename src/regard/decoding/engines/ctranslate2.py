@@ -4,7 +4,8 @@ Hypotheses are ranked by the score of `SearchOptions`: CTranslate2's own normali
 CTranslate2 cannot compare open hypotheses with finished ones, so that a search without a patience ends when
 DEFAULT_PATIENCE · beam hypotheses are finished.
 
-A model is converted on first use, and the conversion is cached under a hash of the model folder.
+A model is converted on first use, and the conversion is cached under a hash of the model folder. Its checksums are
+verified whenever it is loaded; a damaged conversion is made again.
 """
 
 import hashlib
@@ -28,6 +29,7 @@ from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
 from regard.errors import ModelError, UnwritableModelError
+from regard.files import checksums_match
 from regard.machine import available_cores
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
@@ -51,13 +53,17 @@ class LoadedCTranslate2:
 
 
 def load_ctranslate2(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> LoadedCTranslate2:
-    """Load a model with one single-threaded worker per core; a damaged conversion is made again."""
+    """Load a model with one single-threaded worker per core; a conversion that cannot be loaded is made again."""
     converted = converted_folder(folder, precision)
     try:
         return _load(kind, converted, precision)
-    except (RuntimeError, ValueError, ModelError):
+    except (RuntimeError, ValueError, ModelError):  # written by another version of CTranslate2
         shutil.rmtree(converted, ignore_errors=True)
-    return _load(kind, converted_folder(folder, precision), precision)
+    converted = converted_folder(folder, precision)
+    try:
+        return _load(kind, converted, precision)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{converted}: CTranslate2 cannot load it ({error}); use --engine torch.") from None
 
 
 def _load(kind: str, folder: Path, precision: Precision) -> LoadedCTranslate2:
@@ -88,8 +94,10 @@ def converted_folder(folder: Path, precision: Precision) -> Path:
     """
     name = f"{precision}-{fingerprint(folder)}"
     for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
-        if (parent / name / CONVERTED_WEIGHTS).is_file():
+        if checksums_match(parent / name):
             return parent / name
+        if (parent / name / CONVERTED_WEIGHTS).is_file():
+            log.warning("%s: is damaged, or was written by an older version; it is converted again.", parent / name)
     if os.access(folder, os.W_OK):
         try:
             _convert(folder, folder / CONVERSION_FOLDER / name, precision)
@@ -109,9 +117,9 @@ def _convert(folder: Path, out: Path, precision: Precision) -> None:
 
     shutil.rmtree(out, ignore_errors=True)  # left over from a damaged conversion
     try:
-        export_ctranslate2(folder, out, precision)
+        export_ctranslate2(folder, out, precision, checksums=True)
     except ModelError:
-        if not (out / CONVERTED_WEIGHTS).is_file():  # else another process has converted it in the meantime
+        if not checksums_match(out):  # else another process has converted it in the meantime
             raise
 
 
