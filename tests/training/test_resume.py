@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.tasks.translation import BoundTranslation
+from regard.training.appended_files import AppendedFiles
 from regard.training.display import ProgressDisplay
 from regard.training.runner import run_training
 from regard.training.shutdown import stop_on_signal
@@ -201,6 +202,81 @@ def test_a_run_whose_checkpoints_are_all_damaged_cannot_be_resumed(half: Path, d
     message = rf"{newer}: is damaged \(.*\), and there is no intact checkpoint before it; start a new run .*--out\."
     assert re.fullmatch(message, str(error.value))
     assert not any("resuming" in note for note in display.notes)
+
+
+def _flip_digit(content: bytes) -> bytes:
+    """Another number in the second line: still valid JSON."""
+    first, second, rest = content.split(b"\n", 2)
+    start = second.index(b'"loss": ') + len(b'"loss": ')
+    digit = b"7" if second[start : start + 1] != b"7" else b"8"
+    return b"\n".join([first, second[:start] + digit + second[start + 1 :], rest])
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept_steps"),
+    [
+        (_flip_digit, [1, 2, 3, 4, 5, 6]),
+        (lambda content: content[:20] + b"\0\xff" + content[22:], [2, 3, 4, 5, 6]),
+        (lambda content: content[: len(content) // 2], None),
+        (lambda content: b"", []),
+        (lambda content: b"[1]\n" + content, None),
+        (lambda content: content.replace(b"\n", b" "), []),
+    ],
+)
+def test_damaged_metrics_are_reported_and_kept(
+    damage: Callable[[bytes], bytes], kept_steps: list[int] | None, half: Path, data: Path
+) -> None:
+    path = half / "metrics.jsonl"
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    display = NoteRecorder()
+    run_training(request(half, data, "training.steps=9", resume=True), display)
+    note = next(note for note in display.notes if "metrics.jsonl" in note)
+    assert note.startswith(f"{path}: is damaged, its bytes have changed since the checkpoint; it is kept as metrics")
+    assert (half / "metrics.jsonl.damaged").read_bytes() == damaged
+    steps = [line["step"] for line in lines(half) if "loss" in line]
+    assert steps[-3:] == [7, 8, 9]
+    if kept_steps is not None:
+        assert steps[:-3] == kept_steps
+    display = NoteRecorder()  # what continues is intact
+    run_training(request(half, data, "training.steps=10", resume=True), display)
+    assert not any("damaged" in note for note in display.notes)
+
+
+def test_metrics_that_are_damaged_twice_are_kept_twice(half: Path, data: Path) -> None:
+    for steps, kept in ((7, "metrics.jsonl.damaged"), (8, "metrics.jsonl.damaged-2")):
+        (half / "metrics.jsonl").write_bytes(b"")
+        run_training(request(half, data, f"training.steps={steps}", resume=True))
+        assert (half / kept).exists()
+
+
+def test_missing_metrics_are_reported(half: Path, data: Path) -> None:
+    (half / "metrics.jsonl").unlink()
+    display = NoteRecorder()
+    run_training(request(half, data, "training.steps=8", resume=True), display)
+    assert f"{half / 'metrics.jsonl'}: is missing, and so are its lines before this step." in display.notes
+    assert [line["step"] for line in lines(half) if "loss" in line] == [7, 8]
+
+
+def test_damage_while_a_run_is_stopped_between_checkpoints_is_noticed(half: Path, data: Path) -> None:
+    """Checksums are continued from the bytes that were written, not computed from what the file holds later."""
+    files = AppendedFiles(half.parent)
+    files.append("metrics.jsonl", {"step": 1})
+    files.flush()
+    path = half.parent / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    files.append("metrics.jsonl", {"step": 3})
+    sizes, checksums = files.flush()
+    assert len(list(AppendedFiles(half.parent).restore(sizes, checksums))) == 1
+    assert [*AppendedFiles(half.parent).restore({}, {})] == []
+    assert path.read_bytes() == b""
+
+
+def test_metrics_that_are_a_pipe_are_refused(half: Path, data: Path) -> None:
+    (half / "metrics.jsonl").unlink()
+    os.mkfifo(half / "metrics.jsonl")
+    with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be read \(it is a pipe, not a regular"):
+        run_training(request(half, data, "training.steps=8", resume=True))
 
 
 def test_a_run_is_not_overwritten(half: Path, data: Path) -> None:

@@ -72,6 +72,7 @@ class TrainingState:
     plateau_validations: int = 0  # validations since the best, or since the learning rate was last reduced
     averaged_steps: list[int] = field(default_factory=list)  # steps whose weights are saved for averaging
     file_sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that the run appends to
+    file_checksums: dict[str, int] = field(default_factory=dict)  # CRC-32 of these bytes
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which keeps every bit of a float."""

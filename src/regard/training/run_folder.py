@@ -2,7 +2,7 @@
 
 config.toml      all settings, with their origins
 run.json         command, environment, data, automatic settings, status and results
-metrics.jsonl    a line every few steps and at every validation
+metrics.jsonl    a line every few steps and at every validation; metrics.jsonl.damaged if it was damaged
 samples.jsonl    outputs for a few validation examples at each validation
 outputs.json     the best, worst and random outputs at the end
 checkpoints/     the state of training
@@ -14,7 +14,6 @@ report.html      the run on one page
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,10 +30,10 @@ from regard.models import save
 from regard.models.folder import model_card, named_tensors
 from regard.models.folder_files import CARD_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_file
 from regard.models.network import Network
+from regard.training.appended_files import APPENDED_FILES, AppendedFiles, write_errors
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 
 MAX_INFO_BYTES = 64 * 2**20  # of run.json
-APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")
 
 
 class RunFolder:
@@ -46,6 +45,7 @@ class RunFolder:
         self.info_path = folder / "run.json"
         self.checkpoints = folder / "checkpoints"
         self.data = folder / "data"
+        self.appended = AppendedFiles(folder)
 
     @property
     def exists(self) -> bool:
@@ -103,31 +103,6 @@ class RunFolder:
         """Set fields of run.json."""
         self.write_json(self.info_path.name, self.read_info() | values)
 
-    def append(self, name: str, record: Mapping[str, Any]) -> None:
-        """Append a line to a JSON Lines file."""
-        path = self.folder / name
-        with _write_errors(path), open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    def file_sizes(self) -> dict[str, int]:
-        """The sizes of the appended files, which are flushed to disk."""
-        sizes = {}
-        for name in APPENDED_FILES:
-            path = self.folder / name
-            if path.exists():
-                with _write_errors(path), open(path, "rb+") as file:
-                    os.fsync(file.fileno())
-                    sizes[name] = file.seek(0, os.SEEK_END)
-        return sizes
-
-    def truncate(self, sizes: Mapping[str, int]) -> None:
-        """Remove what was appended to the files after they had these sizes."""
-        for name in APPENDED_FILES:
-            path = self.folder / name
-            if path.exists() and path.stat().st_size > sizes.get(name, 0):
-                with _write_errors(path):
-                    os.truncate(path, sizes.get(name, 0))
-
     def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
         """Write the model folder `best` or `last`; in an existing one, weights and card are replaced atomically."""
         folder = self.folder / name
@@ -157,15 +132,5 @@ class RunFolder:
         for folder in (self.checkpoints, self.folder / "weights"):
             temporary += folder.glob(".step-*")
         for path in temporary:
-            with _write_errors(path):
+            with write_errors(path):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into a message about the file."""
-    try:
-        yield
-    except OSError as error:
-        then = ", then continue with --resume"
-        raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None

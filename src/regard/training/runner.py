@@ -174,7 +174,8 @@ def _train(
         display.note(f"Resuming from step {checkpoint.state.step:,}.")
     if process_group.is_first:
         run.remove_partial_files()
-        run.truncate(trainer.state.file_sizes)
+        for problem in run.appended.restore(trainer.state.file_sizes, trainer.state.file_checksums):
+            display.note(problem)
     status = trainer.train()
     summary = _conclude(run, trainer, status, base) if process_group.is_first else []
     process_group.barrier()

@@ -182,7 +182,7 @@ class Trainer:
         self.state.interval = MetricsInterval()
         self._show(line)
         if self.process_group.is_first:
-            self.run.append("metrics.jsonl", line)
+            self.run.appended.append("metrics.jsonl", line)
         for callback in self.callbacks:
             callback.on_step(self.state.step, line)
 
@@ -271,12 +271,12 @@ class Trainer:
             "seconds": round(state.seconds, 3),
             "valid": result.scores,
         }
-        self.run.append("metrics.jsonl", line)
+        self.run.appended.append("metrics.jsonl", line)
         for sample in result.samples:
             texts = {"source": sample.source, "reference": sample.reference, "output": sample.output}
             if not sample.reference:
                 texts = {"prompt": sample.source, "output": sample.output}
-            self.run.append("samples.jsonl", {"step": state.step, **texts})
+            self.run.appended.append("samples.jsonl", {"step": state.step, **texts})
         for callback in self.callbacks:
             callback.on_validation(state.step, result.scores, better)
 
@@ -309,7 +309,7 @@ class Trainer:
 
     def _save(self) -> None:
         if self.process_group.is_first:
-            self.state.file_sizes = self.run.file_sizes()
+            self.state.file_sizes, self.state.file_checksums = self.run.appended.flush()
             parts = {
                 "network": named_tensors(self.network),
                 "optimizer": optimizer_tensors(self.optimizer, self.network),
