@@ -186,7 +186,7 @@ def regard_generator(folder: str, engine: Any, precision: Any) -> Generate:
 
     def generate(length: int) -> list[float]:
         chunks = model.stream(
-            PROMPT, temperature=0.0, min_length=length, max_length=length, engine=engine, precision=precision
+            PROMPT, temperature=0.0, min_tokens=length, max_tokens=length, engine=engine, precision=precision
         )
         return [time.perf_counter() for _ in chunks]
 

@@ -98,11 +98,11 @@ def log_probabilities(network: Network, config: Config, source: list[int] | None
 
 
 def greedy_decode(
-    network: Network, config: Config, source: list[int] | None, prompt: list[int], max_length: int
+    network: Network, config: Config, source: list[int] | None, prompt: list[int], max_tokens: int
 ) -> list[int]:
     """Continue a prompt greedily without a cache; the end token is not included."""
     generated = list(prompt)
-    while len(generated) < len(prompt) + max_length:
+    while len(generated) < len(prompt) + max_tokens:
         best = int(log_probabilities(network, config, source, generated)[-1].argmax())
         if best == config.tokens.end:
             break

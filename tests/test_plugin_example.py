@@ -80,9 +80,9 @@ def test_a_run_uses_positions_optimizer_schedule_and_reader_of_a_plugin(
     assert [line["learning_rate"] for line in lines if "learning_rate" in line] == [0.01, 0.01, 0.005, 0.0]
     program = (
         "import regard\nfrom regard.cli import app\n"
-        "app(['generate', 'run', '--prompt', 'Line', '--max-length', '5', '--seed', '1'], standalone_mode=False)\n"
+        "app(['generate', 'run', '--prompt', 'Line', '--max-tokens', '5', '--seed', '1'], standalone_mode=False)\n"
         "model = regard.load('run')\n"
-        "text = model.generate('Line', max_length=40, seed=1, temperature=5.0, logits_processors=['no-digits'])\n"
+        "text = model.generate('Line', max_tokens=40, seed=1, temperature=5.0, logits_processors=['no-digits'])\n"
         "assert not any(map(str.isdigit, text)), text\n"
     )
     processed = subprocess.run(

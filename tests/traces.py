@@ -24,7 +24,7 @@ from regard.interpret.trace import Trace, look
 from toy_trees import conllu, random_heads
 
 TEXT = "w5 w9 w12 w7"
-SHORT = SearchOptions(constraints=OutputConstraints(min_length=4, max_length=7))
+SHORT = SearchOptions(constraints=OutputConstraints(min_tokens=4, max_tokens=7))
 TRANSLATION_MODELS = [name for name, config in DECODERS.items() if config.translates]
 LANGUAGE_MODELS = [name for name, config in DECODERS.items() if config.generates]
 TRANSFORMER_MODELS = [name for name, config in FAMILY.items() if isinstance(config, TransformerConfig)]
@@ -46,7 +46,7 @@ def make_trace(name: str, text: str = TEXT, seed: int = 0, **arguments: Any) -> 
         options = TranslationOptions(arguments.pop("search", SHORT))
     elif model.config.model.generates:
         options = GenerationOptions(
-            SamplingOptions(temperature=0, constraints=OutputConstraints(min_length=4, max_length=4))
+            SamplingOptions(temperature=0, constraints=OutputConstraints(min_tokens=4, max_tokens=4))
         )
     if model.config.model.needs_parses:
         arguments.setdefault("parse", make_parse(text))

@@ -192,7 +192,7 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> S
 
         def generate() -> int:
             model.generate_detailed(
-                "", samples=GENERATED_TEXTS, max_length=length, min_length=length, seed=1, engine=engine
+                "", samples=GENERATED_TEXTS, max_tokens=length, min_tokens=length, seed=1, engine=engine
             )
             return length * GENERATED_TEXTS
 

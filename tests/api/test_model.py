@@ -2,17 +2,24 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.main import get_command
 
 import regard
 from random_models import SMALL, saved
+from regard.cli import app
 from regard.config import Config, EncoderDecoderConfig
 from regard.decoding.logits_processors import LOGITS_PROCESSORS, DecodingContext, LogitsProcessor, SuppressTokens
 from regard.errors import ArgumentError, ConfigError, InputError, ModelError
+from regard.serving.completions import Completion, CompletionRequest
+from regard.serving.limits import Limits
+from regard.serving.loaded_models import LoadedModel
 
 TEXTS = ["w4 w5 w6", "w9", "", "w7 w7"]
 
@@ -23,11 +30,11 @@ def test_the_result_has_the_shape_of_the_input(translator: Path, writer: Path) -
     assert [model.translate(text, beam=2) for text in TEXTS] == translations
     assert list(model.translate(iter(TEXTS), beam=2)) == translations
     assert [translation.text for translation in model.translate_detailed(TEXTS, beam=2)] == translations
-    continuations = gpt.generate(TEXTS, max_length=5)
-    assert [gpt.generate(text, max_length=5) for text in TEXTS] == continuations
-    assert list(gpt.generate(iter(TEXTS), max_length=5)) == continuations
-    assert ["".join(gpt.stream(text, max_length=5)) for text in TEXTS] == continuations
-    assert [result.text for result in gpt.generate_detailed(TEXTS, max_length=5)] == continuations
+    continuations = gpt.generate(TEXTS, max_tokens=5, seed=0)
+    assert [gpt.generate(text, max_tokens=5, seed=0) for text in TEXTS] == continuations
+    assert list(gpt.generate(iter(TEXTS), max_tokens=5, seed=0)) == continuations
+    assert ["".join(gpt.stream(text, max_tokens=5, seed=0)) for text in TEXTS] == continuations
+    assert [result.text for result in gpt.generate_detailed(TEXTS, max_tokens=5, seed=0)] == continuations
     scores = model.score(TEXTS, TEXTS)
     assert [model.score(text, text) for text in TEXTS] == pytest.approx(scores, abs=1e-4)
     assert list(model.score(iter(TEXTS), iter(TEXTS))) == scores
@@ -37,12 +44,35 @@ def test_the_result_has_the_shape_of_the_input(translator: Path, writer: Path) -
 
 def test_samples_of_a_prompt_differ_and_a_seed_repeats_them(writer: Path) -> None:
     model = regard.load(writer)
-    results = model.generate_detailed(["w4", "w5"], samples=3, max_length=12, seed=1)
+    results = model.generate_detailed(["w4", "w5"], samples=3, max_tokens=12, seed=1)
     assert [(result.prompt, result.sample) for result in results] == [(p, n) for p in ("w4", "w5") for n in range(3)]
     assert len({result.text for result in results}) > 2
-    again = model.generate_detailed(["w4", "w5"], samples=3, max_length=12, seed=1)
+    again = model.generate_detailed(["w4", "w5"], samples=3, max_tokens=12, seed=1)
     assert [result.text for result in again] == [result.text for result in results]
-    assert model.generate("w4", max_length=12, seed=1) == results[0].text
+    assert model.generate("w4", max_tokens=12, seed=1) == results[0].text
+
+
+def test_without_a_seed_every_text_is_another(writer: Path) -> None:
+    model = regard.load(writer)
+    assert len({model.generate("w4", max_tokens=12, engine="torch") for _ in range(4)}) > 1
+    assert len({"".join(model.stream("w4", max_tokens=12, engine="torch")) for _ in range(4)}) > 1
+    assert len({model.generate_detailed("w4", max_tokens=12, engine="torch")[0].text for _ in range(4)}) > 1
+
+
+def test_python_command_line_and_http_have_the_same_defaults(writer: Path) -> None:
+    options = {parameter.name: parameter.default for parameter in get_command(app).commands["generate"].params}  # type: ignore[attr-defined]
+    keywords = signature(regard.Model.generate).parameters
+    for name in ("max_tokens", "min_tokens", "temperature", "seed", "repetition_penalty", "engine", "precision"):
+        assert keywords[name].default == options[name], name
+    model = LoadedModel("gpt", regard.load(writer), ("en", "en"))
+    completion = Completion(CompletionRequest(model="gpt"), model, Limits())
+    assert completion._options.sampling.temperature == keywords["temperature"].default
+
+
+def test_a_model_says_what_it_is(translator: Path, writer: Path) -> None:
+    assert repr(regard.load(writer)) == f"<Model {writer}: decoder-only Transformer>"
+    ensemble = regard.load(translator, translator)
+    assert repr(ensemble) == f"<Model {translator} + {translator}: encoder-decoder Transformer>"
 
 
 def test_alternatives_and_scores_are_returned_on_request(translator: Path) -> None:
@@ -63,13 +93,13 @@ def test_logits_processors_are_used_by_name_and_as_objects(translator: Path, wri
     def suppress(context: DecodingContext) -> LogitsProcessor:
         return SuppressTokens(tuple(n for n, text in enumerate(context.token_texts) if text.strip() in words))
 
-    for call in (regard.load(translator).translate, regard.load(writer).generate):
-        words = set(call("w4 w5", max_length=8, engine="torch").split())
+    for call in (regard.load(translator).translate, partial(regard.load(writer).generate, seed=0)):
+        words = set(call("w4 w5", max_tokens=8, engine="torch").split())
         assert words
-        changed = call("w4 w5", max_length=8, logits_processors=["test-suppress"])
+        changed = call("w4 w5", max_tokens=8, logits_processors=["test-suppress"])
         assert words.isdisjoint(changed.split())
         ids = tuple(int(word.removeprefix("w")) for word in words)
-        assert call("w4 w5", max_length=8, logits_processors=[SuppressTokens(ids)]) == changed
+        assert call("w4 w5", max_tokens=8, logits_processors=[SuppressTokens(ids)]) == changed
 
 
 def test_an_unknown_logits_processor_is_refused(translator: Path) -> None:

@@ -74,6 +74,21 @@ def test_help_shows_panels_and_examples(path: tuple[str, ...], monkeypatch: pyte
     assert f"$ regard {' '.join(path)}" in text or f"| regard {' '.join(path)}" in text
 
 
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_help_has_brackets_as_written_and_no_type_of_flags(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = regard(*path, "--help").out
+    assert "<bool>" not in text
+    assert "BOOLEAN" not in text
+    for parameter in COMMANDS[path].params if path else ():
+        assert (getattr(parameter, "help", None) or "") in text
+    if path == ("serve",):
+        assert "mine[en-it]=runs/demo" in text
+
+
 PLUGIN = '''
 from typing import ClassVar, Literal
 from regard.config import POSITIONS, PositionsConfig

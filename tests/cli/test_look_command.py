@@ -185,7 +185,7 @@ def test_target_label_of_an_encoder(folders: dict[str, Path]) -> None:
 
 
 def test_html_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
-    done = regard("look", folders["writer"], "w5 w9", "--max-length", "3", "--html", tmp_path / "x.html")
+    done = regard("look", folders["writer"], "w5 w9", "--max-tokens", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
     assert done.err == f"{tmp_path / 'x.html'}: a self-contained page; open it in a browser.\n"
     assert (tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")

@@ -197,6 +197,29 @@ def test_invalid_input_is_an_error(
     assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {message}")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translation", "--data", "missing.tsv"),
+        ("gpt", "--data", "empty.txt"),
+        ("word2vec", "--data", "missing.txt"),
+        ("translation", "--data", "missing.tsv", "--set", "model.width=7"),
+        ("--resume",),
+    ],
+)
+@pytest.mark.parametrize("existing", [None, "runs", "runs/new"])
+def test_a_start_that_fails_leaves_no_folder(
+    arguments: tuple[str, ...], existing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.txt").write_text("")
+    if existing is not None:
+        Path(existing).mkdir(parents=True)
+    assert regard("train", *arguments, "--out", "runs/new").code in (2, 3)
+    assert Path("runs/new").exists() == (existing == "runs/new")
+    assert Path("runs").exists() == (existing is not None)
+
+
 def test_settings_are_checked_together_with_automatic_settings(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"line {n} of a short text\n" for n in range(300)))
     short = ["model.positions.max_length=4", "training.steps=3", "model.width=32", "model.layers=1"]

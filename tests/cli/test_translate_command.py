@@ -172,7 +172,7 @@ def test_memory_is_bounded_on_long_input(translator: Path) -> None:
     for lines in (4_000, 40_000):
         process = os.fork()
         if process == 0:
-            run_process("translate", translator, "--beam", "1", "--max-length", "2", stdin="w4\n" * lines)
+            run_process("translate", translator, "--beam", "1", "--max-tokens", "2", stdin="w4\n" * lines)
             os._exit(min(255, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 4096))
         peaks.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
     assert peaks[1] <= peaks[0] + 8  # in units of 4 MiB
@@ -257,7 +257,7 @@ class TestGenerate:
 
     def test_same_seed_same_continuation(self, writer: Path) -> None:
         first, again, other = (
-            regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", seed) for seed in "112"
+            regard("generate", writer, "--prompt", "w4 w5", "--max-tokens", "9", "--seed", seed) for seed in "112"
         )
         assert first.out.startswith("w4 w5")
         assert first.out == again.out != other.out
@@ -265,19 +265,19 @@ class TestGenerate:
 
     def test_stream_prints_the_same_text(self, writer: Path) -> None:
         whole, streamed = (
-            regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", "1", *more).out
+            regard("generate", writer, "--prompt", "w4 w5", "--max-tokens", "9", "--seed", "1", *more).out
             for more in ([], ["--stream"])
         )
         assert whole == streamed
 
     def test_prompt_from_stdin(self, writer: Path) -> None:
-        from_stdin = regard("generate", writer, "--max-length", "5", "--seed", "1", stdin="w4 w5\n").out
-        assert from_stdin == regard("generate", writer, "--max-length", "5", "--seed", "1", "--prompt", "w4 w5").out
+        from_stdin = regard("generate", writer, "--max-tokens", "5", "--seed", "1", stdin="w4 w5\n").out
+        assert from_stdin == regard("generate", writer, "--max-tokens", "5", "--seed", "1", "--prompt", "w4 w5").out
 
     def test_several_prompts_and_samples_as_json(self, writer: Path) -> None:
         done = regard(
             *("generate", writer, "--prompt", "w4", "--prompt", "w5 w6", "--samples", "2"),
-            *("--max-length", "4", "--json", "--seed", "7"),
+            *("--max-tokens", "4", "--json", "--seed", "7"),
         )
         generations = [json.loads(line) for line in done.out.splitlines()]
         assert [(generation["prompt"], generation["sample"]) for generation in generations] == [
@@ -289,12 +289,12 @@ class TestGenerate:
         assert all(len(generation["tokens"]) <= 4 for generation in generations)
 
     def test_without_a_seed_continuations_differ(self, writer: Path) -> None:
-        texts = {regard("generate", writer, "--prompt", "w4", "--max-length", "12").out for _ in range(4)}
+        texts = {regard("generate", writer, "--prompt", "w4", "--max-tokens", "12").out for _ in range(4)}
         assert len(texts) > 1
 
     def test_text_beyond_the_context_is_reported(self, writer: Path) -> None:
         done = regard(
-            "generate", writer, "--prompt", "w4 " * 30, "--max-length", "30", "--min-length", "30", "--temperature", "0"
+            "generate", writer, "--prompt", "w4 " * 30, "--max-tokens", "30", "--min-tokens", "30", "--temperature", "0"
         )
         assert done.code == 0
         assert done.err == "regard: the text exceeded the model's context; its beginning was dropped.\n"
@@ -307,7 +307,7 @@ class TestGenerate:
     def test_interactive_session(self, writer: Path) -> None:
         controller, terminal = pty.openpty()
         process = subprocess.Popen(
-            [*COMMAND, "generate", str(writer), "--max-length", "4", "--seed", "1"],
+            [*COMMAND, "generate", str(writer), "--max-tokens", "4", "--seed", "1"],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,

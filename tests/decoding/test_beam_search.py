@@ -46,7 +46,7 @@ def every_sequence(tiny: TorchEngine, source: list[int], search: SearchOptions) 
 @pytest.mark.slow
 def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> None:
     tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
-    search = SearchOptions(beam=400, length_penalty=alpha, n_best=5, constraints=OutputConstraints(max_length=LONGEST))
+    search = SearchOptions(beam=400, length_penalty=alpha, n_best=5, constraints=OutputConstraints(max_tokens=LONGEST))
     (found,) = tiny.search(SearchRequest([[4, 5]], search))
     wanted = every_sequence(tiny, [4, 5], search)[:5]
     assert [one.ids for one in found] == [ids for _, ids in wanted]
@@ -59,8 +59,8 @@ def test_stopping_early_never_changes_what_is_found(seed: int, width: int) -> No
     """The search stops when nothing open can win; one that goes on to the greatest length finds the same."""
     tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
     sources = [[4, 5], [6], [5, 5, 4]]
-    exact = SearchOptions(beam=width, constraints=OutputConstraints(max_length=12))
-    patient = SearchOptions(beam=width, patience=1000.0, constraints=OutputConstraints(max_length=12))
+    exact = SearchOptions(beam=width, constraints=OutputConstraints(max_tokens=12))
+    patient = SearchOptions(beam=width, patience=1000.0, constraints=OutputConstraints(max_tokens=12))
     stopped, gone_on = (tiny.search(SearchRequest(sources, search)) for search in (exact, patient))
     assert [one.ids for (one,) in stopped] == [one.ids for (one,) in gone_on]
 
@@ -73,7 +73,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
         hook = tiny.networks[0].output.register_forward_hook(lambda *_: steps.append(1))  # type: ignore[union-attr]  # noqa: B023
         tiny.search(
             SearchRequest(
-                [[4, 5]], SearchOptions(beam=3, patience=patience, constraints=OutputConstraints(max_length=40))
+                [[4, 5]], SearchOptions(beam=3, patience=patience, constraints=OutputConstraints(max_tokens=40))
             )
         )
         hook.remove()
@@ -85,7 +85,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
 @settings(max_examples=10)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -> None:
-    search = SearchOptions(n_best=3, constraints=OutputConstraints(max_length=12))
+    search = SearchOptions(n_best=3, constraints=OutputConstraints(max_tokens=12))
     together = engine(name).search(SearchRequest(sentences(batch), search))
     for source, found in zip(sentences(batch), together, strict=True):
         (alone,) = engine(name).search(SearchRequest([source], search))
@@ -97,7 +97,7 @@ def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -
 def test_scores_are_those_of_teacher_forcing(name: str) -> None:
     sources = [[5, 6, 7], [8], [9, 9, 4, 10]]
     found = engine(name).search(
-        SearchRequest(sources, SearchOptions(n_best=4, constraints=OutputConstraints(max_length=9)))
+        SearchRequest(sources, SearchOptions(n_best=4, constraints=OutputConstraints(max_tokens=9)))
     )
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
@@ -111,7 +111,7 @@ def test_scores_are_those_of_teacher_forcing(name: str) -> None:
 
 def test_the_n_best_are_different_and_in_order() -> None:
     (found,) = engine(TRANSLATORS[0]).search(
-        SearchRequest([[5, 6, 7]], SearchOptions(beam=6, n_best=6, constraints=OutputConstraints(max_length=9)))
+        SearchRequest([[5, 6, 7]], SearchOptions(beam=6, n_best=6, constraints=OutputConstraints(max_tokens=9)))
     )
     assert len({tuple(one.ids) for one in found}) == 6
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -119,7 +119,7 @@ def test_the_n_best_are_different_and_in_order() -> None:
 
 def test_a_search_without_end_gives_what_it_has() -> None:
     found = never_ending().search(
-        SearchRequest([[5, 6], [7]], SearchOptions(constraints=OutputConstraints(max_length=6)))
+        SearchRequest([[5, 6], [7]], SearchOptions(constraints=OutputConstraints(max_tokens=6)))
     )
     assert [(len(one.ids), one.ended) for (one,) in found] == [(6, False), (6, False)]
 
@@ -129,7 +129,7 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
         engine(TRANSLATORS[0]).search(
             SearchRequest(
                 [[5, 6, 7]],
-                SearchOptions(coverage_penalty=beta, n_best=4, constraints=OutputConstraints(max_length=9)),
+                SearchOptions(coverage_penalty=beta, n_best=4, constraints=OutputConstraints(max_tokens=9)),
                 attention=True,
             )
         )[0]
@@ -149,7 +149,7 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
 def test_attention_belongs_to_its_own_hypothesis() -> None:
     network = engine(TRANSLATORS[0])
     (found,) = network.search(
-        SearchRequest([[5, 6, 7]], SearchOptions(n_best=3, constraints=OutputConstraints(max_length=9)), attention=True)
+        SearchRequest([[5, 6, 7]], SearchOptions(n_best=3, constraints=OutputConstraints(max_tokens=9)), attention=True)
     )
     for one in found:
         (alone,) = network.search(SearchRequest([[5, 6, 7]], SearchOptions(beam=1), prefixes=[one.ids], attention=True))
@@ -167,8 +167,8 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_a_prefix_is_how_it_begins_and_costs_nothing(self, width: int) -> None:
-        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=9)), [[9, 8, 7], []])
-        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=9)))
+        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_tokens=9)), [[9, 8, 7], []])
+        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_tokens=9)))
         assert found[0].ids[:3] == [9, 8, 7]
         assert found[0].token_scores is not None
         assert found[0].token_scores[:3] == [0.0, 0.0, 0.0]
@@ -176,12 +176,12 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_what_is_forbidden_is_not_written(self, width: int) -> None:
-        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=12)))
+        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_tokens=12)))
         pair = tuple(free[0].ids[1:3])
         assert len(pair) == 2
         found = self.best(
             SearchOptions(
-                beam=width, constraints=OutputConstraints(max_length=12, suppressed_sequences=(pair, (free[0].ids[0],)))
+                beam=width, constraints=OutputConstraints(max_tokens=12, suppressed_sequences=(pair, (free[0].ids[0],)))
             )
         )
         for one in found:
@@ -190,7 +190,7 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_the_least_length_is_kept(self, width: int) -> None:
-        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(min_length=9, max_length=14)))
+        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(min_tokens=9, max_tokens=14)))
         assert all(len(one.ids) >= 9 for one in found)
 
 
@@ -226,9 +226,9 @@ def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence
 
 def test_lengths_that_make_no_sense_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"min_length": -1}, "min_length is -1; it should be 0 or more."),
-        ({"max_length": 0}, "max_length is 0, which is less than 1; raise it."),
-        ({"min_length": 5, "max_length": 3}, "max_length is 3, which is less than min_length, 5; raise it."),
+        ({"min_tokens": -1}, "min_tokens is -1; it should be 0 or more."),
+        ({"max_tokens": 0}, "max_tokens is 0, which is less than 1; raise it."),
+        ({"min_tokens": 5, "max_tokens": 3}, "max_tokens is 3, which is less than min_tokens, 5; raise it."),
     ]
     for wrong, sentence in cases:
         with pytest.raises(ConfigError) as error:

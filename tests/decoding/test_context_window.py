@@ -39,7 +39,7 @@ def test_generation_beyond_the_training_context_stays_correct(positions: str, tm
     out = run(
         tmp_path / "run", write_text(tmp_path / "t.txt"), *model, *shape, f"model.positions={positions}", *training
     )
-    generated = regard.load(out).generate("1", max_length=6 * CONTEXT, temperature=0.5, seed=1)
+    generated = regard.load(out).generate("1", max_tokens=6 * CONTEXT, temperature=0.5, seed=1)
     lines = generated.split("\n")[2:-1]
     correct = {sentence(n).strip() for n in range(10)}
     assert len(lines) >= 10

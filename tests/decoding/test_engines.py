@@ -32,10 +32,10 @@ ENGINES: tuple[EngineName, ...] = ("torch", "ctranslate2")
         SearchOptions(beam=1),
         SearchOptions(patience=1.0),
         SearchOptions(patience=2.5, length_penalty=1.2, n_best=4),
-        SearchOptions(beam=6, patience=1.0, length_penalty=0.0, constraints=OutputConstraints(max_length=9)),
+        SearchOptions(beam=6, patience=1.0, length_penalty=0.0, constraints=OutputConstraints(max_tokens=9)),
         SearchOptions(
             patience=1.0,
-            constraints=OutputConstraints(min_length=5, max_length=12, suppressed_sequences=((7,), (8, 9))),
+            constraints=OutputConstraints(min_tokens=5, max_tokens=12, suppressed_sequences=((7,), (8, 9))),
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_engines_give_the_same_continuations(writer: Path) -> None:
     model = regard.load(writer)
     prompts = ["w4 w5", "w9 w9 w9 w9 w10", ""]
     expected, actual = (
-        model.generate_detailed(prompts, temperature=0.0, max_length=12, engine=engine, precision="float32")
+        model.generate_detailed(prompts, temperature=0.0, max_tokens=12, engine=engine, precision="float32")
         for engine in ENGINES
     )
     for result, other in zip(expected, actual, strict=True):
@@ -82,7 +82,7 @@ def test_engines_give_the_same_continuations(writer: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_top_k_may_exceed_the_vocabulary(writer: Path, engine: EngineName) -> None:
     model = regard.load(writer)
-    assert model.generate("w4", top_k=10**6, min_length=4, max_length=4, engine=engine, seed=None)
+    assert model.generate("w4", top_k=10**6, min_tokens=4, max_tokens=4, engine=engine, seed=None)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])
@@ -256,7 +256,7 @@ def test_the_choice_of_an_engine_is_logged_with_its_reason(
         (lambda: model.translate("w4", prefix="w5"), f"{torch_because}a prefix is set."),
         (lambda: model.translate("w4", coverage_penalty=1.0), f"{torch_because}a coverage penalty is set."),
         (
-            lambda: model.translate_detailed("w4", min_length=3, token_scores=True),
+            lambda: model.translate_detailed("w4", min_tokens=3, token_scores=True),
             f"{torch_because}token scores are requested with a minimum length or suppressed sequences.",
         ),
         (lambda: model.translate("w4", suppress=["w5"]), f"{torch_because}words are suppressed."),
@@ -269,12 +269,15 @@ def test_the_choice_of_an_engine_is_logged_with_its_reason(
             lambda: odd.translate("w4"),
             f"{torch_because}CTranslate2 needs feed-forward layers, and the network has none.",
         ),
-        (lambda: gpt.generate("w4"), f"{torch_because}a seed is set, and CTranslate2's samples are not reproducible."),
-        (lambda: gpt.generate("w4", seed=None), f"{torch_because}the text may outgrow the model's context window."),
-        (lambda: gpt.generate("w4", max_length=9, seed=None), ctranslate2),
-        (lambda: gpt.generate("w4", max_length=9, seed=None, min_p=0.1), f"{torch_because}CTranslate2 has no min_p."),
         (
-            lambda: gpt.generate("w4", max_length=9, seed=None, top_p=0.9),
+            lambda: gpt.generate("w4", seed=0),
+            f"{torch_because}a seed is set, and CTranslate2's samples are not reproducible.",
+        ),
+        (lambda: gpt.generate("w4", seed=None), f"{torch_because}the text may outgrow the model's context window."),
+        (lambda: gpt.generate("w4", max_tokens=9, seed=None), ctranslate2),
+        (lambda: gpt.generate("w4", max_tokens=9, seed=None, min_p=0.1), f"{torch_because}CTranslate2 has no min_p."),
+        (
+            lambda: gpt.generate("w4", max_tokens=9, seed=None, top_p=0.9),
             f"{torch_because}CTranslate2 supports top_p only with a top_k of at most 1,024.",
         ),
     ]

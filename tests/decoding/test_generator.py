@@ -98,7 +98,7 @@ def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None
     def begin(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> Script:
         seen.extend(prompts)
         assert streams == [0, 1]
-        assert sampling.constraints == OutputConstraints(max_length=200)
+        assert sampling.constraints == OutputConstraints(max_tokens=200)
         return Script([[3], [3]])
 
     both, ids = tokenizer(), tokenizer().encode("fox")

@@ -33,7 +33,7 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
 @given(batch=batches(rows=4, longest=4))
 @settings(max_examples=8)
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
-    search = replace(GREEDY, constraints=OutputConstraints(min_length=1, max_length=LONGEST))
+    search = replace(GREEDY, constraints=OutputConstraints(min_tokens=1, max_tokens=LONGEST))
     for source, (found,) in zip(
         sentences(batch), engine(name).search(SearchRequest(sentences(batch), search)), strict=True
     ):
@@ -49,7 +49,7 @@ def test_an_output_has_at_most_fifty_tokens_more_than_its_source() -> None:
 
 
 def test_a_greatest_length_is_kept() -> None:
-    search = SearchOptions(beam=1, constraints=OutputConstraints(max_length=7))
+    search = SearchOptions(beam=1, constraints=OutputConstraints(max_tokens=7))
     assert [len(one.ids) for (one,) in never_ending().search(SearchRequest([[5, 6], [9]], search))] == [7, 7]
 
 

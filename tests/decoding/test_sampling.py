@@ -34,7 +34,7 @@ def written(
 
 
 def short(length: int = 8, **settings: Any) -> SamplingOptions:
-    return SamplingOptions(constraints=OutputConstraints(max_length=length), **settings)
+    return SamplingOptions(constraints=OutputConstraints(max_tokens=length), **settings)
 
 
 def test_draws_follow_the_networks_distribution() -> None:
@@ -81,7 +81,7 @@ def test_prompts_of_unequal_length_go_on_as_each_does_alone(
 def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> None:
     network = make(DECODERS[LEARNED])  # 40 positions
     prompts = [list(range(4, 20)) * 2, [5]]
-    sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(min_length=30, max_length=30))
+    sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(min_tokens=30, max_tokens=30))
     writer = Sampler([network], prompts, [0, 0], TOKENS, sampling, 40)
     while writer.active:
         for row, token, *_ in writer.step():
@@ -151,7 +151,7 @@ def test_a_repetition_penalty_makes_what_was_written_less_probable() -> None:
 
 def test_lengths_and_forbidden_words_are_kept() -> None:
     sampling = SamplingOptions(
-        constraints=OutputConstraints(min_length=6, max_length=9, suppressed_sequences=((7,), (8, 9)))
+        constraints=OutputConstraints(min_tokens=6, max_tokens=9, suppressed_sequences=((7,), (8, 9)))
     )
     for ids in written([[5, 6]] * 40, sampling, streams=list(range(40))):
         assert 6 <= len([token for token in ids if token != TOKENS.end]) <= 9

@@ -155,7 +155,7 @@ def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> 
     task = SearchRequest([[5] * 4, [5]])
     assert max_target_lengths(task, CONFIG) == [55, 52]
     assert max_target_lengths(
-        replace(task, search=SearchOptions(constraints=OutputConstraints(max_length=7))), CONFIG
+        replace(task, search=SearchOptions(constraints=OutputConstraints(max_tokens=7))), CONFIG
     ) == [
         7,
         7,

@@ -70,7 +70,7 @@ GENERATE = [
     "MODEL",
     "--prompt",
     "the cat",
-    "--max-length",
+    "--max-tokens",
     "12",
     "--seed",
     "3",

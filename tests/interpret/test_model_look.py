@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,13 +80,22 @@ def test_encoder_without_head_has_no_gradients() -> None:
     assert str(error.value) == "This network predicts nothing, so it has no loss and no gradients."
 
 
+def test_numpy_reads_a_tensor_of_a_trace() -> None:
+    tensor = make_trace("encoder-decoder").tensor("encoder.0.attention.weights")
+    array = np.asarray(tensor)
+    assert array.dtype == tensor.values.dtype
+    np.testing.assert_array_equal(array, tensor.values)
+    assert np.asarray(tensor, dtype=np.float64).dtype == np.float64
+    assert not np.shares_memory(np.array(tensor), tensor.values)
+
+
 def test_notes_name_differences_from_translate() -> None:
     assert make_trace("encoder-decoder", target="w4 w5").notes == []
     assert make_trace("decoder-only").notes == []
     trace = make_trace(
         "encoder-decoder",
         "W5 w9. W7 w12.",
-        search=SearchOptions(constraints=OutputConstraints(min_length=3, max_length=3)),
+        search=SearchOptions(constraints=OutputConstraints(min_tokens=3, max_tokens=3)),
     )
     assert trace.notes[0] == "`regard translate` would split this text into 2 sentences; the trace treats it as one."
     assert trace.decoded.finished or trace.notes[1] == "The output reached the maximum length before its end token."

@@ -63,7 +63,7 @@ def test_each_step_keeps_one_node_per_beam_and_prunes_the_rest() -> None:
 
 def test_unfinished_hypotheses_are_cut() -> None:
     trace = make_trace(
-        "encoder-decoder", search=SearchOptions(constraints=OutputConstraints(min_length=3, max_length=3))
+        "encoder-decoder", search=SearchOptions(constraints=OutputConstraints(min_tokens=3, max_tokens=3))
     )
     leaves = [node for node in tree_of(trace).nodes if node.state == "cut"]
     ended = [node for node in tree_of(trace).nodes if node.state == "finished"]

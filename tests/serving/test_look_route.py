@@ -151,7 +151,7 @@ def test_a_target_can_be_forced(server: RunningServer, loaded_models: list[Loade
 
 
 def test_a_language_model_can_be_traced(server: RunningServer) -> None:
-    response = server.post("/v1/look", {"text": "w4 w5", "model": "writer", "max_length": 3}).json()
+    response = server.post("/v1/look", {"text": "w4 w5", "model": "writer", "max_tokens": 3}).json()
     assert response["kind"] == "continuation"
     assert read(server, response, "tree") is None
     refused = server.post("/v1/look/alignment", {"trace": response["id"]})
@@ -181,8 +181,8 @@ def test_the_least_recently_used_trace_is_dropped(loaded_models: list[LoadedMode
             "characters: 601 exceeds this server's limit of 600; reduce it.",
         ),
         (
-            {"text": "w4", "max_length": 1001},
-            "max_length: 1,001 exceeds this server's limit of 1,000; reduce it.",
+            {"text": "w4", "max_tokens": 1001},
+            "max_tokens: 1,001 exceeds this server's limit of 1,000; reduce it.",
         ),
         ({"text": "w4", "beam": 17}, "beam: 17 exceeds this server's limit of 16; reduce it."),
         ({"text": "w4", "beem": 1}, "Unknown field beem (did you mean beam?)."),

@@ -18,7 +18,7 @@ def client(server: RunningServer) -> openai.OpenAI:
 
 def test_a_completion_is_the_models_generation(client: openai.OpenAI, loaded_models: list[LoadedModel]) -> None:
     response = client.completions.create(model="writer", prompt="w4 w5", max_tokens=8, temperature=0)
-    generated = loaded_models[2].model.generate("w4 w5", temperature=0, max_length=8)
+    generated = loaded_models[2].model.generate("w4 w5", temperature=0, max_tokens=8)
     assert response.choices[0].text == generated
     assert response.choices[0].finish_reason in ("stop", "length")
     assert response.usage is not None
@@ -142,7 +142,7 @@ def test_a_recurrent_network_generates_streams_and_scores(recurrent_models: dict
         (whole,) = client.completions.create(**body, max_tokens=5).choices
         chunks = [chunk.choices[0] for chunk in client.completions.create(**body, max_tokens=5, stream=True)]
         (scored,) = client.completions.create(**body | {"prompt": whole.text}, max_tokens=0).choices
-    continuation = recurrent_models["lstm"].model.generate("w4 w5", temperature=0, max_length=5)
+    continuation = recurrent_models["lstm"].model.generate("w4 w5", temperature=0, max_tokens=5)
     assert continuation
     assert whole.text == "".join(chunk.text for chunk in chunks) == f"w4 w5{continuation}"
     assert whole.logprobs is not None

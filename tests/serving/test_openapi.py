@@ -69,7 +69,7 @@ def traces(
     encoders = [loaded_encoders[name] for name in ("mood", "names", "elmo")]
     models = [loaded_models[0], loaded_models[2], *recurrent_models.values(), *encoders]
     with run_server(Service(models)) as server:
-        bodies = [{"text": "w5 w9 w12", "model": model.name, "max_length": 4} for model in models]
+        bodies = [{"text": "w5 w9 w12", "model": model.name, "max_tokens": 4} for model in models]
         bodies.append({"text": "w5 w9", "target": "w7"})
         yield server, st.one_of(*(trace_fields(server.post("/v1/look", body).json()) for body in bodies))
 

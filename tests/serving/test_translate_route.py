@@ -62,10 +62,10 @@ def test_options_that_ctranslate2_lacks_use_torch(server: RunningServer) -> None
             {"text": "w4", "n_best": 2, "beam": 4, "patience": 0.25},
             "patience: 0.25 times a beam of 4 ends the search before n_best = 2 hypotheses are finished; raise it.",
         ),
-        ({"text": "w4", "max_length": 1001}, "max_length: 1,001 exceeds this server's limit of 1,000; reduce it."),
+        ({"text": "w4", "max_tokens": 1001}, "max_tokens: 1,001 exceeds this server's limit of 1,000; reduce it."),
         (
-            {"text": "w4", "min_length": 9, "max_length": 8},
-            "max_length is 8, which is less than min_length, 9; raise it.",
+            {"text": "w4", "min_tokens": 9, "max_tokens": 8},
+            "max_tokens is 8, which is less than min_tokens, 9; raise it.",
         ),
         ({"text": ["w4"] * 257}, "text: 257 exceeds this server's limit of 256; reduce it."),
         ({"text": "w" * 20_001}, "characters: 20,001 exceeds this server's limit of 20,000; reduce it."),

@@ -162,7 +162,7 @@ def test_the_run_has_metrics_and_a_model_folder(folder: Path) -> None:
 
 
 def test_the_model_generates_without_the_plugin(folder: Path) -> None:
-    done = regard(folder, "generate", "run", "--prompt", "a dog", "--max-length", "3")
+    done = regard(folder, "generate", "run", "--prompt", "a dog", "--max-tokens", "3")
     assert done.returncode == 0, done.stderr
 
 

@@ -84,7 +84,7 @@ def test_a_recurrent_language_model_learns_and_generates(documents: str, tmp_pat
     folder = run(tmp_path / "run", text, *settings, *learning)
     assert json.loads((folder / "run.json").read_text())["results"]["best"]["loss"] < 1.0
     model = regard.load(folder)
-    assert model.generate("the su", temperature=0.0, max_length=8).startswith("n rose")
+    assert model.generate("the su", temperature=0.0, max_tokens=8).startswith("n rose")
 
 
 def test_additive_attention_comes_before_each_step_and_others_after_by_default() -> None:

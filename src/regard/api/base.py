@@ -32,6 +32,9 @@ class ModelBase:
         for other in more:
             _check_compatible(folder, self.config, other)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' + '.join(map(str, self.folders))}: {self.config.model.family}>"
+
     @property
     def is_ensemble(self) -> bool:
         """Whether several models are combined."""

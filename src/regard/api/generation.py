@@ -11,6 +11,7 @@ from regard.decoding.engines import choose_engine, unsupported_sampling
 from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,
+    DEFAULT_TEMPERATURE,
     GenerationOptions,
     OutputConstraints,
     SamplingOptions,
@@ -29,8 +30,8 @@ RANDOM_SEEDS = 2**31
 class GenerateKeywords(TypedDict, total=False):
     """The keyword arguments of `Model.generate` and `Model.stream`."""
 
-    max_length: int
-    min_length: int
+    max_tokens: int
+    min_tokens: int
     temperature: float
     top_k: int | None
     top_p: float | None
@@ -65,9 +66,9 @@ class GenerationMethods(ModelBase):
         self,
         prompts: str | Iterable[str] = "",
         *,
-        max_length: int = DEFAULT_GENERATED_TOKENS,
-        min_length: int = 0,
-        temperature: float = 1.0,
+        max_tokens: int = DEFAULT_GENERATED_TOKENS,
+        min_tokens: int = 0,
+        temperature: float = DEFAULT_TEMPERATURE,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
@@ -75,7 +76,7 @@ class GenerationMethods(ModelBase):
         no_repeat_ngram: int | None = None,
         suppress: Sequence[str] = (),
         stop: Sequence[str] = (),
-        seed: int | None = 0,
+        seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         engine: EngineName = "auto",
         precision: Precision = "int8",
@@ -84,8 +85,8 @@ class GenerationMethods(ModelBase):
 
         Args:
             prompts: A prompt, a sequence of prompts, or an iterator of them.
-            max_length: Maximum number of new tokens.
-            min_length: Minimum number of new tokens.
+            max_tokens: Maximum number of new tokens.
+            min_tokens: Minimum number of new tokens.
             temperature: Below 1, the distribution is sharper; 0 is greedy.
             top_k: Sample from the k most probable tokens.
             top_p: Sample from the most probable tokens whose probabilities sum to p.
@@ -94,7 +95,7 @@ class GenerationMethods(ModelBase):
             no_repeat_ngram: No n-gram of this size occurs twice.
             suppress: Words that are never generated.
             stop: Texts that end a continuation; they are not part of it.
-            seed: The same seed gives the same text; None: a new one each time, which allows the faster CTranslate2.
+            seed: The same seed gives the same text; None: other text each time, which allows the faster CTranslate2.
             logits_processors: Registered names or `LogitsProcessor` objects.
             engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
             precision: The number format of CTranslate2.
@@ -108,11 +109,11 @@ class GenerationMethods(ModelBase):
 
         Example:
             model = regard.load("runs/gpt")
-            model.generate("Once upon a time", max_length=50, temperature=0.8, top_k=40)
+            model.generate("Once upon a time", max_tokens=50, temperature=0.8, top_k=40)
         """
         options = _generation_options(
-            max_length=max_length,
-            min_length=min_length,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -143,9 +144,9 @@ class GenerationMethods(ModelBase):
         *,
         samples: int = 1,
         top_logprobs: int | None = None,
-        max_length: int = DEFAULT_GENERATED_TOKENS,
-        min_length: int = 0,
-        temperature: float = 1.0,
+        max_tokens: int = DEFAULT_GENERATED_TOKENS,
+        min_tokens: int = 0,
+        temperature: float = DEFAULT_TEMPERATURE,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
@@ -153,7 +154,7 @@ class GenerationMethods(ModelBase):
         no_repeat_ngram: int | None = None,
         suppress: Sequence[str] = (),
         stop: Sequence[str] = (),
-        seed: int | None = 0,
+        seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         engine: EngineName = "auto",
         precision: Precision = "int8",
@@ -172,8 +173,8 @@ class GenerationMethods(ModelBase):
                 print(result.text, result.log_probability)
         """
         options = _generation_options(
-            max_length=max_length,
-            min_length=min_length,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -194,9 +195,9 @@ class GenerationMethods(ModelBase):
         self,
         prompt: str = "",
         *,
-        max_length: int = DEFAULT_GENERATED_TOKENS,
-        min_length: int = 0,
-        temperature: float = 1.0,
+        max_tokens: int = DEFAULT_GENERATED_TOKENS,
+        min_tokens: int = 0,
+        temperature: float = DEFAULT_TEMPERATURE,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
@@ -204,7 +205,7 @@ class GenerationMethods(ModelBase):
         no_repeat_ngram: int | None = None,
         suppress: Sequence[str] = (),
         stop: Sequence[str] = (),
-        seed: int | None = 0,
+        seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         engine: EngineName = "auto",
         precision: Precision = "int8",
@@ -216,8 +217,8 @@ class GenerationMethods(ModelBase):
                 print(text, end="", flush=True)
         """
         options = _generation_options(
-            max_length=max_length,
-            min_length=min_length,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -325,13 +326,13 @@ class GenerationMethods(ModelBase):
     def _fits_window(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
         window = self.config.context_window or MAX_POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
-        return longest + 1 + (sampling.constraints.max_length or DEFAULT_GENERATED_TOKENS) <= window
+        return longest + 1 + (sampling.constraints.max_tokens or DEFAULT_GENERATED_TOKENS) <= window
 
 
 def _generation_options(
     *,
-    max_length: int,
-    min_length: int,
+    max_tokens: int,
+    min_tokens: int,
     temperature: float,
     top_k: int | None,
     top_p: float | None,
@@ -346,8 +347,8 @@ def _generation_options(
     top_logprobs: int | None = None,
 ) -> GenerationOptions:
     constraints = OutputConstraints(
-        min_length,
-        max_length,
+        min_tokens,
+        max_tokens,
         suppressed_words=tuple(suppress),
         logits_processors=tuple(logits_processors),
     )

@@ -109,8 +109,8 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         prefix: str | None = None,
         temperature: float | None = None,
         seed: int | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
         suppress: Sequence[str] = (),
         parses: ParseSource | None = None,
     ) -> "Trace":
@@ -124,8 +124,8 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
             prefix: Translators: text that the translation begins with.
             temperature: Language models: 0, the default, is greedy.
             seed: Language models: seed of the samples (0).
-            min_length: Minimum number of tokens.
-            max_length: Maximum number of tokens; language models generate 20 by default.
+            min_tokens: Minimum number of tokens.
+            max_tokens: Maximum number of tokens; language models generate 20 by default.
             suppress: Words that are never generated.
             parses: For models with syntax positions: the path of a CoNLL-U file, or a list with one CoNLL-U text.
 
@@ -149,8 +149,8 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
             prefix=prefix,
             temperature=temperature,
             seed=seed,
-            min_length=min_length,
-            max_length=max_length,
+            min_tokens=min_tokens,
+            max_tokens=max_tokens,
             suppress=suppress,
         )
         check_parses(self.config.model, has_parses=parses is not None)
@@ -201,17 +201,17 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         prefix: str | None,
         temperature: float | None,
         seed: int | None,
-        min_length: int | None,
-        max_length: int | None,
+        min_tokens: int | None,
+        max_tokens: int | None,
         suppress: Sequence[str],
     ) -> TranslationOptions | GenerationOptions | None:
         """Return the options for the type of the model; raise ConfigError for an option of another type."""
         search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix}
         sampling = {"temperature": temperature, "seed": seed}
-        lengths = {"min_length": min_length, "max_length": max_length, "suppress": suppress or None}
+        lengths = {"min_tokens": min_tokens, "max_tokens": max_tokens, "suppress": suppress or None}
         if self.config.model.translates:
             self._refuse_options(sampling)
-            constraints = OutputConstraints(1 if min_length is None else min_length, max_length)
+            constraints = OutputConstraints(1 if min_tokens is None else min_tokens, max_tokens)
             return TranslationOptions(
                 SearchOptions(
                     4 if beam is None else beam,
@@ -223,7 +223,7 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
             )
         if self.config.model.generates:
             self._refuse_options(search)
-            constraints = OutputConstraints(min_length or 0, max_length, suppressed_words=tuple(suppress))
+            constraints = OutputConstraints(min_tokens or 0, max_tokens, suppressed_words=tuple(suppress))
             return GenerationOptions(SamplingOptions(temperature or 0.0, seed=seed or 0, constraints=constraints))
         self._refuse_options({**search, **sampling, **lengths})
         return None

@@ -28,8 +28,8 @@ class TranslateKeywords(TypedDict, total=False):
     coverage_penalty: float
     patience: float | None
     n_best: int
-    min_length: int
-    max_length: int | None
+    min_tokens: int
+    max_tokens: int | None
     prefix: str
     suppress: Sequence[str]
     copy_unknown: bool
@@ -66,8 +66,8 @@ class TranslationMethods(ModelBase):
         coverage_penalty: float = 0.0,
         patience: float | None = None,
         n_best: int = 1,
-        min_length: int = 1,
-        max_length: int | None = None,
+        min_tokens: int = 1,
+        max_tokens: int | None = None,
         prefix: str = "",
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
@@ -87,8 +87,8 @@ class TranslationMethods(ModelBase):
             coverage_penalty: β of the coverage penalty; larger values penalize source tokens with little attention.
             patience: Stop a search after `patience · beam` finished hypotheses; None: when no open one can win.
             n_best: Alternatives per sentence that the search keeps; `translate_detailed` returns them.
-            min_length: Minimum number of tokens of a sentence.
-            max_length: Maximum number of tokens of a sentence; None: 50 more than its source.
+            min_tokens: Minimum number of tokens of a sentence.
+            max_tokens: Maximum number of tokens of a sentence; None: 50 more than its source.
             prefix: Text that every translation begins with.
             suppress: Words that are never generated.
             copy_unknown: Replace unknown tokens by the source word with the highest attention.
@@ -117,8 +117,8 @@ class TranslationMethods(ModelBase):
             coverage_penalty=coverage_penalty,
             patience=patience,
             n_best=n_best,
-            min_length=min_length,
-            max_length=max_length,
+            min_tokens=min_tokens,
+            max_tokens=max_tokens,
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
@@ -143,8 +143,8 @@ class TranslationMethods(ModelBase):
         coverage_penalty: float = 0.0,
         patience: float | None = None,
         n_best: int = 1,
-        min_length: int = 1,
-        max_length: int | None = None,
+        min_tokens: int = 1,
+        max_tokens: int | None = None,
         prefix: str = "",
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
@@ -177,8 +177,8 @@ class TranslationMethods(ModelBase):
             coverage_penalty=coverage_penalty,
             patience=patience,
             n_best=n_best,
-            min_length=min_length,
-            max_length=max_length,
+            min_tokens=min_tokens,
+            max_tokens=max_tokens,
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
@@ -228,8 +228,8 @@ def _translation_options(
     coverage_penalty: float,
     patience: float | None,
     n_best: int,
-    min_length: int,
-    max_length: int | None,
+    min_tokens: int,
+    max_tokens: int | None,
     prefix: str,
     suppress: Sequence[str],
     copy_unknown: bool,
@@ -239,7 +239,7 @@ def _translation_options(
     token_scores: bool = False,
     attention: bool = False,
 ) -> TranslationOptions:
-    constraints = OutputConstraints(min_length, max_length, logits_processors=tuple(logits_processors))
+    constraints = OutputConstraints(min_tokens, max_tokens, logits_processors=tuple(logits_processors))
     return TranslationOptions(
         SearchOptions(beam, length_penalty, coverage_penalty, patience, n_best, constraints),
         split_sentences,

@@ -37,6 +37,7 @@ from regard.cli import (
     train,
     translate,
 )
+from regard.cli.help import Command, Group
 from regard.cli.options import GLOBAL_PANEL, option
 from regard.errors import ConfigError, RegardError
 from regard.version import __version__
@@ -47,6 +48,7 @@ BROKEN_PIPE_EXIT_CODE = SIGNAL_EXIT_CODE + 13
 
 app = typer.Typer(
     name="regard",
+    cls=Group,
     help='Train, run and inspect the Transformer of "Attention Is All You Need" and related models.',
     no_args_is_help=True,
     add_completion=False,
@@ -75,7 +77,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {  # function and end of 
 }
 COMMAND_CLASSES = {"train": train.TrainCommand}
 for _name, (_run, _examples) in COMMANDS.items():
-    app.command(_name, cls=COMMAND_CLASSES.get(_name), epilog=_examples)(_run)
+    app.command(_name, cls=COMMAND_CLASSES.get(_name, Command), epilog=_examples)(_run)
 app.add_typer(config.app, name="config")
 
 

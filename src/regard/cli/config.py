@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.help import Command, Group
 from regard.cli.options import OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 EXAMPLES = examples("regard config show tiny --set model.layers=3", "regard config show runs/en-it")
-app = typer.Typer(no_args_is_help=True, help="Show settings.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Show settings.")
 
 
 @app.callback()
@@ -16,7 +17,7 @@ def _config() -> None:
     pass
 
 
-@app.command("show", epilog=EXAMPLES)
+@app.command("show", cls=Command, epilog=EXAMPLES)
 def show(
     source: Annotated[
         str | None, argument("Preset, TOML file or run folder; the defaults if omitted.", "SOURCE")

@@ -21,6 +21,7 @@ from regard.cli.options import (
     log_engine_choice,
     option,
 )
+from regard.decoding.options import DEFAULT_TEMPERATURE
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from regard.decoding.results import Generation
 
 EXAMPLES = examples(
-    'regard generate runs/shakespeare --prompt "ROMEO:" --max-length 500 --stream',
+    'regard generate runs/shakespeare --prompt "ROMEO:" --max-tokens 500 --stream',
     'regard generate runs/gpt --prompt "Once upon a time" --samples 3 --seed 1 --json',
 )
 INSTRUCTIONS = "Type the start of a text and press Enter; Enter alone continues, /new starts over, Ctrl-D ends."
@@ -40,13 +41,13 @@ def run(
         list[str] | None, option(DATA_PANEL, help="Text to continue; stdin if omitted. Repeatable.", metavar="TEXT")
     ] = None,
     stream: Annotated[bool, option(OUTPUT_PANEL, "--stream", help="Print tokens as they are generated.")] = False,
-    max_length: Annotated[
+    max_tokens: Annotated[
         int, option(DECODING_PANEL, min=1, max=10**6, help="Maximum number of generated tokens.")
     ] = 200,
-    min_length: Annotated[int, option(DECODING_PANEL, min=0, help="Minimum number of generated tokens.")] = 0,
+    min_tokens: Annotated[int, option(DECODING_PANEL, min=0, help="Minimum number of generated tokens.")] = 0,
     temperature: Annotated[
         float, option(DECODING_PANEL, help="Sampling temperature; 0 takes the most probable token.")
-    ] = 0.8,
+    ] = DEFAULT_TEMPERATURE,
     top_k: Annotated[int | None, option(DECODING_PANEL, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[
         float | None, option(DECODING_PANEL, help="Sample from the most probable tokens whose probabilities sum to p.")
@@ -92,7 +93,7 @@ def run(
         repetition_penalty,
         no_repeat_ngram,
         seed if seed is not None else secrets.randbelow(2**31),
-        OutputConstraints(min_length, max_length, suppressed_words=tuple(suppress or ())),
+        OutputConstraints(min_tokens, max_tokens, suppressed_words=tuple(suppress or ())),
     )
     options = GenerationOptions(sampling, samples, tuple(stop or ()))
     session = Session(loaded, options, engine, precision, seeded=seed is not None)

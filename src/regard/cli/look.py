@@ -49,7 +49,7 @@ def run(
     ] = None,
     beam: BeamOption = 4,
     length_penalty: LengthPenaltyOption = 0.6,
-    max_length: MaxGeneratedOption = 20,
+    max_tokens: MaxGeneratedOption = 20,
     at: Annotated[
         list[str] | None,
         option(
@@ -93,7 +93,7 @@ def run(
         text,
         beam=beam,
         length_penalty=length_penalty,
-        max_length=max_length,
+        max_tokens=max_tokens,
         target=target,
         parses=parses,
     )
@@ -119,7 +119,7 @@ def compute_trace(
     *,
     beam: int = 4,
     length_penalty: float = 0.6,
-    max_length: int = 20,
+    max_tokens: int = 20,
     target: str | None = None,
     parses: str | None = None,
 ) -> "Trace":
@@ -127,7 +127,7 @@ def compute_trace(
     if model.config.model.translates:
         return model.look(text, target=target, beam=beam, length_penalty=length_penalty, parses=parses)
     if model.config.model.generates:
-        return model.look(text, target=target, max_length=max_length, parses=parses)
+        return model.look(text, target=target, max_tokens=max_tokens, parses=parses)
     return model.look(text, target=target, parses=parses)
 
 

@@ -38,7 +38,7 @@ def run(
         str | None, option(DECODING_PANEL, help="Forced output text, instead of decoding one.", metavar="TEXT")
     ] = None,
     beam: BeamOption = 4,
-    max_length: MaxGeneratedOption = 20,
+    max_tokens: MaxGeneratedOption = 20,
     at: Annotated[
         str | None,
         option(
@@ -59,7 +59,7 @@ def run(
     check_figure_path(output, "--output")
     if at is not None and plot != "attention":
         raise ConfigError(f"--at {at}: selects the attention of `regard plot attention`, not {plot}; remove it.")
-    trace = compute_trace(load(model), text, beam=beam, max_length=max_length, target=target, parses=parses)
+    trace = compute_trace(load(model), text, beam=beam, max_tokens=max_tokens, target=target, parses=parses)
     if plot == "attention":
         figure = plot_attention(trace, at)
     else:

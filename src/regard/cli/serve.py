@@ -33,7 +33,8 @@ def run(
     models: Annotated[
         list[str],
         argument(
-            "Model or run folders, or name=folder. A translator's languages are in brackets after its name.", "MODEL"
+            "Model or run folders, or name=folder; a translator's languages in brackets, as in mine[en-it]=runs/demo.",
+            "MODEL",
         ),
     ],
     host: Annotated[str, option(SERVER_PANEL, help="Address to listen on.")] = "127.0.0.1",

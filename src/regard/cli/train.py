@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument
 
+from regard.cli.help import Command
 from regard.cli.input_output import split_files
 from regard.cli.options import (
     MODEL_PANEL,
@@ -42,7 +43,7 @@ def _task_help() -> str:
     return f"{', '.join(TASK_REGISTRY.names())}, or a TOML file."
 
 
-class TrainCommand(TyperCommand):
+class TrainCommand(Command):
     """`regard train`; its help is written after plugins are imported, and lists their tasks."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer

@@ -63,8 +63,8 @@ def run(
     n_best: Annotated[
         int, option(DECODING_PANEL, help="Translations per sentence, printed as number ||| text ||| score.")
     ] = 1,
-    min_length: Annotated[int, option(DECODING_PANEL, help="Minimum number of target tokens per sentence.")] = 1,
-    max_length: Annotated[
+    min_tokens: Annotated[int, option(DECODING_PANEL, help="Minimum number of target tokens per sentence.")] = 1,
+    max_tokens: Annotated[
         int | None, option(DECODING_PANEL, help="Maximum number of target tokens; source length + 50 by default.")
     ] = None,
     prefix: Annotated[
@@ -99,7 +99,7 @@ def run(
         check_text("--suppress", word)
     options = TranslationOptions(
         SearchOptions(
-            beam, length_penalty, coverage_penalty, patience, n_best, OutputConstraints(min_length, max_length)
+            beam, length_penalty, coverage_penalty, patience, n_best, OutputConstraints(min_tokens, max_tokens)
         ),
         split,
         max_source_length,

@@ -51,8 +51,8 @@ class Generator:
         self, prompts: Sequence[str], options: GenerationOptions, results: list[Generation]
     ) -> Iterator[TextChunk]:
         """Yield text as it is generated; `results` receives a generation for each sample of each prompt."""
-        if options.sampling.constraints.max_length is None:
-            constraints = replace(options.sampling.constraints, max_length=DEFAULT_GENERATED_TOKENS)
+        if options.sampling.constraints.max_tokens is None:
+            constraints = replace(options.sampling.constraints, max_tokens=DEFAULT_GENERATED_TOKENS)
             options = replace(options, sampling=replace(options.sampling, constraints=constraints))
         encoded = [prompt_ids(prompt, self.config, self._tokenizer) for prompt in prompts]
         rows = [(ids, sample) for ids in encoded for sample in range(options.samples)]

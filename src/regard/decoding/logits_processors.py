@@ -103,13 +103,13 @@ class SuppressTokens:
 
 @dataclass(frozen=True)
 class MinLength:
-    """Rule out the end token until `min_length` tokens are generated."""
+    """Rule out the end token until `min_tokens` tokens are generated."""
 
     end: int
-    min_length: int
+    min_tokens: int
 
     def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
-        if generated.size(1) < self.min_length:
+        if generated.size(1) < self.min_tokens:
             logits[:, self.end] = -math.inf
 
 
@@ -255,9 +255,9 @@ def special_tokens_processor(context: DecodingContext) -> LogitsProcessor:
 
 
 def min_length_processor(context: DecodingContext) -> LogitsProcessor | None:
-    """Create the processor for `min_length`."""
-    min_length = context.constraints.min_length
-    return MinLength(context.tokens.end, min_length) if min_length else None
+    """Create the processor for `min_tokens`."""
+    min_tokens = context.constraints.min_tokens
+    return MinLength(context.tokens.end, min_tokens) if min_tokens else None
 
 
 def suppress_sequences_processor(context: DecodingContext) -> LogitsProcessor | None:

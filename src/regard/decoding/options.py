@@ -15,15 +15,16 @@ MIN_REPETITION_PENALTY = 0.01  # likewise
 EXTRA_TARGET_TOKENS = 50  # tokens that a translation may be longer than its source (§6.1)
 MAX_SOURCE_TOKENS = 250  # longer sentences are split: about the longest that networks see in training
 DEFAULT_GENERATED_TOKENS = 200
+DEFAULT_TEMPERATURE = 1.0  # of the command line, the HTTP API and Python alike
 
 
 @dataclass(frozen=True)
 class OutputConstraints:
     """Limits on the length of the output, and sequences and words that must not occur in it."""
 
-    min_length: int = 0
+    min_tokens: int = 0
     """Tokens before the end token is allowed."""
-    max_length: int | None = None
+    max_tokens: int | None = None
     """Maximum number of tokens, end token included; None: the default of the task."""
     suppressed_sequences: tuple[tuple[int, ...], ...] = ()
     """Token id sequences that are never generated."""
@@ -33,13 +34,13 @@ class OutputConstraints:
     """Additional logits processors: registered names, or objects."""
 
     def __post_init__(self) -> None:
-        if self.min_length < 0:
-            raise ConfigError(f"min_length is {self.min_length}; it should be 0 or more.")
-        if self.max_length is not None and self.max_length < max(1, self.min_length):
-            lower = f"min_length, {self.min_length}" if self.min_length > 1 else "1"
-            raise ConfigError(f"max_length is {self.max_length}, which is less than {lower}; raise it.")
-        if max(self.max_length or 0, self.min_length) > MAX_LENGTH:
-            longest = max(self.max_length or 0, self.min_length)
+        if self.min_tokens < 0:
+            raise ConfigError(f"min_tokens is {self.min_tokens}; it should be 0 or more.")
+        if self.max_tokens is not None and self.max_tokens < max(1, self.min_tokens):
+            lower = f"min_tokens, {self.min_tokens}" if self.min_tokens > 1 else "1"
+            raise ConfigError(f"max_tokens is {self.max_tokens}, which is less than {lower}; raise it.")
+        if max(self.max_tokens or 0, self.min_tokens) > MAX_LENGTH:
+            longest = max(self.max_tokens or 0, self.min_tokens)
             raise ConfigError(f"a length of {longest:,} tokens is more than the limit, {MAX_LENGTH:,}; lower it.")
 
 
@@ -62,7 +63,7 @@ class SearchOptions:
     """Finished hypotheses, in units of the beam, after which the search stops; None: when no open one can win."""
     n_best: int = 1
     """Number of hypotheses returned per sentence, best first."""
-    constraints: OutputConstraints = OutputConstraints(min_length=1)
+    constraints: OutputConstraints = OutputConstraints(min_tokens=1)
     """A translation is never empty by default."""
     spare: int = 0
     """Further hypotheses returned if the search has finished them anyway; the search is not extended for them."""
@@ -103,7 +104,7 @@ GREEDY = SearchOptions(beam=1)
 class SamplingOptions:
     """Options of sampling the next token; the probabilities of the tokens that remain are renormalized."""
 
-    temperature: float = 1.0
+    temperature: float = DEFAULT_TEMPERATURE
     """Below 1, the distribution is sharper; 0 is greedy."""
     top_k: int | None = None
     """Sample from the k most probable tokens."""

@@ -75,11 +75,11 @@ class Sampler:
     def step(self) -> list[SampledToken]:
         """Sample a token for every active row; rows that end or reach the maximum length are closed."""
         sampled = self._sample(self._logits)
-        max_length = self._sampling.constraints.max_length
+        max_tokens = self._sampling.constraints.max_tokens
         for row, token, *_ in sampled:
             self._texts[row].append(token)
         ended = {
-            row for row, token, *_ in sampled if token == self._tokens.end or self._generated_length(row) == max_length
+            row for row, token, *_ in sampled if token == self._tokens.end or self._generated_length(row) == max_tokens
         }
         self.close(ended, advance=True)
         return sampled

@@ -124,9 +124,9 @@ def _generate(model: TracedModel, text: str, options: GenerationOptions | None, 
     remaining = _max_tokens(model) - len(prompt) + 1
     if remaining < 1:
         _check_length(model, [*prompt, 0], "text")
-    max_length = min(sampling.constraints.max_length or DEFAULT_LENGTH, remaining)
-    min_length = min(sampling.constraints.min_length, max_length)
-    constraints = replace(sampling.constraints, min_length=min_length, max_length=max_length)
+    max_tokens = min(sampling.constraints.max_tokens or DEFAULT_LENGTH, remaining)
+    min_tokens = min(sampling.constraints.min_tokens, max_tokens)
+    constraints = replace(sampling.constraints, min_tokens=min_tokens, max_tokens=max_tokens)
     sampler = Sampler(
         [model.network],
         [prompt],

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from pydantic import JsonValue
 from torch import Tensor
 
@@ -73,6 +73,10 @@ class TensorSlice:
     slices: tuple[Range, ...]
     labels: tuple[list[str] | None, ...]  # of each axis, for the sliced range; None if it is only numbered
     values: NDArray[np.floating[Any]]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the values, for `np.asarray`."""
+        return np.array(self.values, dtype=dtype, copy=copy)
 
     def as_dict(self) -> dict[str, JsonValue]:
         """Return all fields, for JSON; −∞ (masked) becomes null, other non-finite numbers become text."""

@@ -145,7 +145,7 @@ def continuation_loss(reference: Network, prompts: Tensor, continuations: Tensor
 def generate(network: Network, prompts: Tensor, length: int, seed: int) -> Tensor:
     """Return sampled continuations (B, length) of the prompts."""
     tokens = SpecialTokensConfig()
-    bounds = OutputConstraints(min_length=length, max_length=length, suppressed_sequences=((tokens.unknown,),))
+    bounds = OutputConstraints(min_tokens=length, max_tokens=length, suppressed_sequences=((tokens.unknown,),))
     sampler = Sampler(
         [network], prompts.tolist(), range(len(prompts)), tokens, SamplingOptions(seed=seed, constraints=bounds)
     )

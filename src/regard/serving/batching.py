@@ -32,7 +32,7 @@ Output = TypeVar("Output")
 
 def search_cost(text: str, options: TranslationOptions) -> int:
     """Return the approximate number of tokens that a beam search follows, over all hypotheses."""
-    tokens = max(len(text) // ESTIMATED_CHARACTERS_PER_TOKEN + 1, options.search.constraints.min_length)
+    tokens = max(len(text) // ESTIMATED_CHARACTERS_PER_TOKEN + 1, options.search.constraints.min_tokens)
     return tokens * options.search.beam
 
 

@@ -10,7 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.generator import DETOKENIZER_CONTEXT, REPLACEMENT_CHARACTER, IncrementalDetokenizer, prompt_ids
-from regard.decoding.options import MIN_REPETITION_PENALTY, GenerationOptions, OutputConstraints, SamplingOptions
+from regard.decoding.options import (
+    DEFAULT_TEMPERATURE,
+    MIN_REPETITION_PENALTY,
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+)
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.serving.errors import ApiError
 from regard.serving.limits import Limits, check_limits
@@ -173,13 +179,13 @@ class Completion:
         self._check(limits)
         self._max_tokens = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
         sampling = SamplingOptions(
-            1.0 if request.temperature is None else request.temperature,
+            DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
             request.top_k,
             request.top_p,
             request.min_p,
             1.0 if request.repetition_penalty is None else request.repetition_penalty,
             seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
-            constraints=OutputConstraints(max_length=max(1, self._max_tokens)),
+            constraints=OutputConstraints(max_tokens=max(1, self._max_tokens)),
             top_logprobs=request.logprobs,
         )
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []

@@ -255,7 +255,7 @@ class LoadedModel:
         if self.encodes:
             self.run_encoder(["."], EmbedJob())
             return
-        sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(max_length=1))
+        sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(max_tokens=1))
         for _ in self.generate([""], GenerationOptions(sampling), [], True):
             pass
 

@@ -36,7 +36,7 @@ class TraceRequest:
     target: str | None
     beam: int
     length_penalty: float
-    max_length: int | None
+    max_tokens: int | None
 
     @property
     def id(self) -> str:
@@ -112,9 +112,9 @@ def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
     if loaded.encodes:
         options = None
     elif loaded.translates:
-        constraints = OutputConstraints(1, request.max_length)  # as in `translate`: an output is never empty
+        constraints = OutputConstraints(1, request.max_tokens)  # as in `translate`: an output is never empty
         options = TranslationOptions(SearchOptions(request.beam, request.length_penalty, constraints=constraints))
     else:
-        constraints = OutputConstraints(max_length=request.max_length or DEFAULT_LENGTH)
+        constraints = OutputConstraints(max_tokens=request.max_tokens or DEFAULT_LENGTH)
         options = GenerationOptions(SamplingOptions(temperature=0, constraints=constraints))
     return look(traced, request.text, options, request.target)

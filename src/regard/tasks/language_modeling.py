@@ -270,7 +270,7 @@ class BoundLanguageModeling:
                 continue
             length = min(SAMPLE_TOKENS, self.context_length - len(prompt))
             sampling = SamplingOptions(
-                temperature=SAMPLE_TEMPERATURE, seed=number, constraints=OutputConstraints(max_length=length)
+                temperature=SAMPLE_TEMPERATURE, seed=number, constraints=OutputConstraints(max_tokens=length)
             )
             sampler = Sampler([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
             while sampler.active:

@@ -99,7 +99,7 @@ def train_word2vec(
     _check(config)
     _gensim()  # if it is missing, fail before reading the text
     run = RunFolder(out)
-    with run.lock():
+    with run.lock(), run.removed_if_start_fails():
         if run.exists or (run.folder / VECTORS_FILE).exists():
             raise RunError(f"{run.folder}: already holds the result of a training run; choose another --out.")
         run.write(run.config_path.name, to_toml(config, sources))

@@ -16,7 +16,7 @@ import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class RunFolder:
         self.checkpoints = folder / "checkpoints"
         self.data = folder / "data"
         self.appended = AppendedFiles(folder)
+        self._created: list[Path] = []  # by `lock`, the innermost first
 
     @property
     def exists(self) -> bool:
@@ -60,6 +61,7 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from training in the same folder."""
+        self._created = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below, or by a kill
@@ -73,6 +75,19 @@ class RunFolder:
             except OSError:
                 raise RunError(f"{self.folder}: another process is training here; wait for it, or stop it.") from None
             yield
+
+    @contextmanager
+    def removed_if_start_fails(self) -> Iterator[None]:
+        """Remove the folder if `lock` has created it and an error occurs before the run has started."""
+        try:
+            yield
+        except BaseException:
+            if self.folder in self._created:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                with suppress(OSError):  # a parent that is in use by now
+                    for folder in self._created[1:]:
+                        folder.rmdir()
+            raise
 
     def write(self, name: str, content: str) -> None:
         """Write a small text file atomically."""

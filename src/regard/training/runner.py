@@ -88,12 +88,13 @@ def run_training(
         with process_group.fail_together():
             if process_group.is_first:
                 stack.enter_context(run.lock())
-                if request.resume and run.exists:
-                    resume_run(run, request, display)
-                elif not request.sources:
-                    raise ConfigError(f"{run.folder}: holds no run to resume; check --out.")
-                else:
-                    start_run(run, request, display, stop)
+                with run.removed_if_start_fails():
+                    if request.resume and run.exists:
+                        resume_run(run, request, display)
+                    elif not request.sources:
+                        raise ConfigError(f"{run.folder}: holds no run to resume; check --out.")
+                    else:
+                        start_run(run, request, display, stop)
         with _recording_failure(run, process_group), rank_zero_errors():
             summary = _train(run, process_group, display, stop, callbacks)
         return Run(request.out, summary)

@@ -51,12 +51,12 @@ class Engine(Protocol):
 def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
     """Return the maximum number of target tokens of each sentence, end token included.
 
-    Without a `max_length`, it is the length of the source plus 50 (§6.1).
+    Without a `max_tokens`, it is the length of the source plus 50 (§6.1).
     """
-    max_length, positions = request.search.constraints.max_length, config.model.max_length
+    max_tokens, positions = request.search.constraints.max_tokens, config.model.max_length
     limits = []
     for source in request.sources:
-        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if max_length is None else max_length
+        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if max_tokens is None else max_tokens
         limits.append(limit if positions is None else min(limit, positions))
         if positions is not None and len(source) + 1 > positions:
             raise InputError(
@@ -94,11 +94,11 @@ def unsupported_search(options: TranslationOptions, *, is_ensemble: bool) -> str
     constraints = options.search.constraints
     if constraints.logits_processors:
         return "logits processors are set"
-    if max(options.max_source_tokens + EXTRA_TARGET_TOKENS, constraints.max_length or 0) >= MAX_POSITIONS:
+    if max(options.max_source_tokens + EXTRA_TARGET_TOKENS, constraints.max_tokens or 0) >= MAX_POSITIONS:
         return f"it has only {MAX_POSITIONS:,} positions"
     if options.suppress or constraints.suppressed_words:
         return "words are suppressed"
-    if options.token_scores and (constraints.min_length > 1 or constraints.suppressed_sequences):
+    if options.token_scores and (constraints.min_tokens > 1 or constraints.suppressed_sequences):
         return "token scores are requested with a minimum length or suppressed sequences"
     return None
 

@@ -176,7 +176,7 @@ class CTranslate2Engine:
         search, constraints = request.search, request.search.constraints
         beam, source_tokens, target_tokens = search.beam, self._model.source_tokens, self._model.target_tokens
         patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
-        max_length = max(limits[n] for n in group)
+        max_tokens = max(limits[n] for n in group)
         futures: list[Any] = self._model.runner.translate_batch(
             [[source_tokens[token] for token in request.sources[n]] for n in group],
             beam_size=beam,
@@ -186,15 +186,15 @@ class CTranslate2Engine:
             return_scores=request.token_scores or beam > 1,
             return_end_token=True,  # so that no hypothesis is empty, and the normalization can be undone
             return_attention=request.attention,
-            max_decoding_length=max_length,
-            min_decoding_length=min(constraints.min_length, max_length),
+            max_decoding_length=max_tokens,
+            min_decoding_length=min(constraints.min_tokens, max_tokens),
             max_input_length=0,
             suppress_sequences=_token_sequences(constraints.suppressed_sequences, target_tokens),
             asynchronous=True,
         )
         return futures
 
-    def _hypotheses(self, result: Any, search: SearchOptions, max_length: int) -> list[Hypothesis]:
+    def _hypotheses(self, result: Any, search: SearchOptions, max_tokens: int) -> list[Hypothesis]:
         """Rank CTranslate2's hypotheses by our score; unfinished ones are used only if none is finished.
 
         The maximum length of a batch is that of its longest sentence. Hypotheses beyond the sentence's own limit are
@@ -209,8 +209,8 @@ class CTranslate2Engine:
         ]
         if search.beam == 1:  # greedy search generates the same tokens whatever the limit
             unknown = nan if result.scores else 0.0
-            outputs = [_truncate(output, max_length, unknown) for output in outputs]
-        outputs = [output for output in outputs if len(output.tokens) <= max_length]
+            outputs = [_truncate(output, max_tokens, unknown) for output in outputs]
+        outputs = [output for output in outputs if len(output.tokens) <= max_tokens]
         outputs = [output for output in outputs if output.tokens[-1] == end] or outputs
         outputs.sort(key=lambda output: -search.score(output.log_probability, len(output.tokens)))
         return [self._hypothesis(output, result, search, end) for output in outputs[: search.n_best + search.spare]]
@@ -238,8 +238,8 @@ class CTranslate2Engine:
         for (n, k), result in zip(indices, scores, strict=True):
             hypothesis = results[n][k]
             values = list(result.log_probs)[: len(hypothesis.ids) + hypothesis.ended]
-            min_length = request.search.constraints.min_length
-            if min_length and len(values) > 1 and not isnan(hypothesis.log_probability):
+            min_tokens = request.search.constraints.min_tokens
+            if min_tokens and len(values) > 1 and not isnan(hypothesis.log_probability):
                 values[0] = hypothesis.log_probability - sum(values[1:])  # the search excluded the end token there
             total = sum(values)
             score = request.search.score(total, len(values))
@@ -264,11 +264,11 @@ class _Output(NamedTuple):
     rank: int
 
 
-def _truncate(output: _Output, max_length: int, unknown: float) -> _Output:
+def _truncate(output: _Output, max_tokens: int, unknown: float) -> _Output:
     """Truncate a hypothesis; the log-probability of a truncated one is unknown."""
-    if len(output.tokens) <= max_length:
+    if len(output.tokens) <= max_tokens:
         return output
-    return _Output(output.tokens[:max_length], unknown, output.rank)
+    return _Output(output.tokens[:max_tokens], unknown, output.rank)
 
 
 def _group_by_length(sources: Sequence[Sequence[int]], max_size: int) -> Iterator[list[int]]:
@@ -363,8 +363,8 @@ def _generation_arguments(tokens: list[str], config: Config, sampling: SamplingO
     """Return the arguments of `generate_batch`."""
     constraints, greedy = sampling.constraints, sampling.greedy
     return {
-        "max_length": constraints.max_length,
-        "min_length": constraints.min_length,
+        "max_length": constraints.max_tokens,
+        "min_length": constraints.min_tokens,
         "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(tokens)),  # more than the vocabulary fails
         "sampling_topp": max(sampling.top_p or 1.0, MIN_TOP_P),
         "sampling_temperature": 1.0 if greedy else sampling.temperature,

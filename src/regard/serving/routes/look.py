@@ -40,7 +40,7 @@ class LookRequest(RequestModel):
     """Output to force instead of decoding; for an encoder a label, a tag for each token, or the tokens of masks."""
     beam: Annotated[int, Field(ge=1)] | None = None
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
-    max_length: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Maximum generated tokens."""
 
 
@@ -285,6 +285,6 @@ def _trace_request(body: LookRequest, model: str, service: Service) -> TraceRequ
     check_limits(
         ("characters", max(len(body.text), len(body.target or "")), limits.max_trace_characters),
         ("beam", beam, limits.max_beam),
-        ("max_length", body.max_length or 0, limits.max_tokens),
+        ("max_tokens", body.max_tokens or 0, limits.max_tokens),
     )
-    return TraceRequest(model, body.text, body.target, beam, body.length_penalty, body.max_length)
+    return TraceRequest(model, body.text, body.target, beam, body.length_penalty, body.max_tokens)

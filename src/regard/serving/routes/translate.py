@@ -35,9 +35,9 @@ class TranslateRequest(TextsRequest):
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
     patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
     """Stop the search when this multiple of the beam has finished."""
-    min_length: Annotated[int, Field(ge=0, le=10**6)] = 1
+    min_tokens: Annotated[int, Field(ge=0, le=10**6)] = 1
     """Minimum tokens per sentence."""
-    max_length: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Maximum tokens per sentence."""
     prefix: str = ""
     """Text that every translation starts with."""
@@ -116,8 +116,8 @@ def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
         ("characters", sum(map(len, (*body.texts, body.prefix, *body.suppress))), limits.max_characters),
         ("n_best", body.n_best, limits.max_beam),
         ("beam", beam, limits.max_beam),
-        ("max_length", body.max_length or 0, limits.max_tokens),
-        ("min_length", body.min_length, limits.max_tokens),
+        ("max_tokens", body.max_tokens or 0, limits.max_tokens),
+        ("min_tokens", body.min_tokens, limits.max_tokens),
     )
     if body.patience is not None and body.n_best > int(beam * body.patience):
         raise ApiError(
@@ -125,7 +125,7 @@ def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
             f"patience: {body.patience:g} times a beam of {beam} ends the search before n_best = {body.n_best} "
             "hypotheses are finished; raise it.",
         )
-    constraints = OutputConstraints(body.min_length, body.max_length)
+    constraints = OutputConstraints(body.min_tokens, body.max_tokens)
     return TranslationOptions(
         SearchOptions(beam, body.length_penalty, body.coverage_penalty, body.patience, body.n_best, constraints),
         body.split_sentences,
