@@ -70,6 +70,22 @@ def test_scores_equal_sacrebleu_and_the_models_loss(models: Path, pairs: Path, o
     assert (result["model"], result["data"]) == (str(models / "translator"), [str(pairs)])
 
 
+def test_columns_of_the_test_data(models: Path, pairs: Path, tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in pairs.read_text().splitlines()]
+    table = tmp_path / "test.csv"
+    table.write_text("b,n,a\n" + "".join(f'"{target}",{n},{source}\n' for n, (source, target) in enumerate(rows)))
+    columns = ["--source-column", "a", "--target-column", "1"]
+    plain = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")
+    done = regard("evaluate", models / "translator", "--data", table, *columns, *SEARCH, "--json", "--quiet")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["scores"] == json.loads(plain.out)["scores"]
+    assert done.err == (
+        f"{table}: line 1 is a header; source = column 3 (a), target = column 1 (b), not used: column 2 (n).\n"
+    )
+    wrong = regard("evaluate", models / "translator", "--data", pairs, "--label-column", "1", "--quiet")
+    assert (wrong.code, wrong.err) == (2, "regard: --label-column: does not apply to sentence pairs; remove it.\n")
+
+
 def test_scores_by_sentence_length(models: Path, pairs: Path, outputs: list[str]) -> None:
     references = [line.split("\t")[1] for line in pairs.read_text().splitlines()]
     done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")

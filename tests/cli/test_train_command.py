@@ -46,6 +46,35 @@ def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     assert "Resuming from step 20.\n" in again.err
 
 
+def test_columns_by_name_and_swapped_headers(tmp_path: Path) -> None:
+    rows = "".join(f'"{source}",{n},"{target}"\n' for n, (source, target) in enumerate(pairs(400)))
+    (tmp_path / "a.csv").write_text(f"inglese,nr,italiano\n{rows}")
+    tests = "".join(f"{target}\t{source}\n" for source, target in pairs(20))
+    (tmp_path / "test.tsv").write_text(f"italiano\tinglese\n{tests}")
+    files = ["--data", str(tmp_path / "a.csv"), "--test", str(tmp_path / "test.tsv")]
+    columns = ["--source-column", "inglese", "--target-column", "italiano"]
+    done = regard("train", "translation", *files, *columns, "--out", tmp_path / "run", *sets("training.steps=2"))
+    assert done.code == 0, done.err
+    note = "line 1 is a header; source = column 1 (inglese), target = column 3 (italiano), not used: column 2 (nr)."
+    assert f"train: {tmp_path / 'a.csv'}: {note}\n" in done.err
+    assert "line 1 is a header; source = column 2 (inglese), target = column 1 (italiano).\n" in done.err
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["data"]["train"]["source_column"] == "inglese"
+    saved = (tmp_path / "run" / "data" / "test.jsonl").read_text().splitlines()
+    assert json.loads(saved[0]) == dict(zip(("source", "target"), pairs(1)[0], strict=True))
+
+
+def test_columns_for_a_config_file(tmp_path: Path) -> None:
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"{target}\t{source}\n" for source, target in pairs(400)))
+    (tmp_path / "my.toml").write_text(f'preset = "tiny"\n[data]\ntrain.files = "{data}"\ntrain.source_column = 2\n')
+    columns = ["--target-column", "1"]
+    done = regard("train", tmp_path / "my.toml", *columns, "--out", tmp_path / "run", *sets("training.steps=2"))
+    assert done.code == 0, done.err
+    valid = json.loads((tmp_path / "run" / "data" / "valid.jsonl").read_text().splitlines()[0])
+    assert (valid["source"], valid["target"]) in [tuple(pair) for pair in pairs(400)]
+
+
 def test_config_file_and_origins_of_settings(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     (tmp_path / "my.toml").write_text(f'preset = "tiny"\n[data]\ntrain.files = "{data}"\n[training]\nsteps = 3\n')

@@ -58,12 +58,13 @@ def test_phrasebook_topics() -> None:
             "a.tsv",
             "label\tscore\n",
             "a.tsv:1: names the columns label, score, but none for the text; call it text, sentence, content, text1, "
-            "sentence1, first or premise.",
+            "sentence1, first or premise, or pass --text-column.",
         ),
         (
             "a.tsv",
             "sentence\tscore\n",
-            "a.tsv:1: names the columns sentence, score, but none for the label; call it label, class or category.",
+            "a.tsv:1: names the columns sentence, score, but none for the label; call it label, class or category, "
+            "or pass --label-column.",
         ),
         ("a.tsv", "\ta\n", "a.tsv:1: empty label; fill it in, or skip such lines with --skip-invalid."),
         ("a.tsv", "x\t \n", "a.tsv:1: empty text; fill it in, or skip such lines with --skip-invalid."),

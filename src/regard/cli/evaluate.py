@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input_output import (
+    column_settings,
     corpus_from_options,
     open_output,
     print_table,
@@ -21,12 +22,16 @@ from regard.cli.options import (
     DECODING_PANEL,
     OUTPUT_PANEL,
     Files,
+    LabelColumnOption,
     ModelArgument,
     ParsesOption,
     QuietOption,
     SkipInvalidOption,
+    SourceColumnOption,
     SourceOption,
+    TargetColumnOption,
     TargetOption,
+    TextColumnOption,
     examples,
     file_option,
     option,
@@ -66,6 +71,10 @@ def run(
             DATA_PANEL, min=1, help="Context length of a language model; its number of positions, else 256, by default."
         ),
     ] = None,
+    source_column: SourceColumnOption = None,
+    target_column: TargetColumnOption = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
     skip_invalid: SkipInvalidOption = False,
     beam: Annotated[
         int | None, option(DECODING_PANEL, help="Beam width of a translator; 4 by default, 1 is greedy.")
@@ -110,7 +119,8 @@ def run(
     from regard.training.display import display_for
     from regard.training.task import EvaluationOptions, task_of
 
-    corpus = corpus_from_options(source, target, data, parses=parses)
+    columns = column_settings(source_column, target_column, text_column, label_column)
+    corpus = corpus_from_options(source, target, data, parses=parses, columns=columns)
     loaded, invalid = load(model), InvalidLines(skip_invalid)
     if not loaded.config.task:
         family = with_article(loaded.config.model.family)

@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -41,8 +41,22 @@ def split_files(
     return {name: files for name, files in options if files}
 
 
+def column_settings(
+    source: str | None, target: str | None, text: str | None, label: str | None = None
+) -> dict[str, str]:
+    """Return the column options that are set, by the fields of `CorpusConfig`."""
+    columns = {"source_column": source, "target_column": target, "text_column": text, "label_column": label}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
 def corpus_from_options(
-    source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False
+    source: Files,
+    target: Files,
+    data: Files,
+    *,
+    parses: Files = None,
+    columns: Mapping[str, str] | None = None,
+    piped: bool = False,
 ) -> "CorpusConfig":
     """Return the corpus of the file options; with `piped` and no files, stdin unless it is a terminal."""
     from regard.config import CorpusConfig
@@ -54,7 +68,7 @@ def corpus_from_options(
         files = {"files": [STANDARD_INPUT]}
     if not files:
         raise ConfigError("no input; pass --data, or --source and --target.")
-    corpus = CorpusConfig.model_validate(files)
+    corpus = CorpusConfig.model_validate({**files, **(columns or {})})
     if corpus.file_names.count(STANDARD_INPUT) > 1:
         raise ConfigError("standard input (-) can be read only once; pass the other part as a file.")
     return corpus
@@ -131,7 +145,9 @@ def line_text(line: "Line") -> "TextOrPair":
 
 
 def report_skipped(invalid: "InvalidLines") -> None:
-    """Print to stderr how many examples were skipped and why."""
+    """Print to stderr how files were read, and how many examples were skipped and why."""
+    for note in invalid.notes:
+        print(f"{note}.", file=sys.stderr)
     for reason, count in invalid.counts.items():
         print(f"{count:,} skipped: {reason} ({invalid.examples[reason].removesuffix('.')}).", file=sys.stderr)
 

@@ -40,6 +40,11 @@ def file_option(*names: str, help: str) -> Any:
     return option(DATA_PANEL, *names, help=help, metavar="FILE")
 
 
+def _column(name: str, content: str) -> Any:
+    """Return an option of the data panel that names a column."""
+    return option(DATA_PANEL, name, help=f"Column of the {content}.", metavar="COLUMN")
+
+
 Files = list[str] | None
 ModelArgument = Annotated[Path, argument("Model folder, or run folder for its best model.", "MODEL")]
 SourceOption = Annotated[Files, file_option("--source", help="Source sentences, one per line. Repeatable.")]
@@ -49,6 +54,12 @@ TargetOption = Annotated[
 ParsesOption = Annotated[
     Files, file_option("--parses", help="Dependency parses of --source in CoNLL-U, for syntax positions. Repeatable.")
 ]
+SourceColumnOption = Annotated[
+    str | None, _column("--source-column", "source of pairs in TSV, CSV and JSON Lines: name in the header, or number")
+]
+TargetColumnOption = Annotated[str | None, _column("--target-column", "target of pairs: name in the header, or number")]
+TextColumnOption = Annotated[str | None, _column("--text-column", "text: name in the header, or number")]
+LabelColumnOption = Annotated[str | None, _column("--label-column", "label: name in the header, or number")]
 ParseOption = Annotated[
     str | None,
     option(

@@ -5,15 +5,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli.input_output import check_scorable, corpus_from_options, report_skipped
+from regard.cli.input_output import check_scorable, column_settings, corpus_from_options, report_skipped
 from regard.cli.options import (
     OUTPUT_PANEL,
     Files,
     ModelArgument,
     ParsesOption,
     SkipInvalidOption,
+    SourceColumnOption,
     SourceOption,
+    TargetColumnOption,
     TargetOption,
+    TextColumnOption,
     examples,
     file_option,
     option,
@@ -49,6 +52,9 @@ def run(
     as_json: Annotated[
         bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with texts, tokens and scores.")
     ] = False,
+    source_column: SourceColumnOption = None,
+    target_column: TargetColumnOption = None,
+    text_column: TextColumnOption = None,
     skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Print the log-probability (natural logarithm, end token included) of each translation or line of text.
@@ -58,7 +64,8 @@ def run(
     from regard.api import load
     from regard.data.lines import InvalidLines
 
-    corpus = corpus_from_options(source, target, data, parses=parses, piped=True)
+    columns = column_settings(source_column, target_column, text_column)
+    corpus = corpus_from_options(source, target, data, parses=parses, columns=columns, piped=True)
     invalid = InvalidLines(skip_invalid)
     for batch in _scored_batches(load(model), corpus, invalid):
         rows = [_json(texts, score) if as_json else _columns(score, tokens) for texts, score in batch]
@@ -84,7 +91,7 @@ def _scored_batches(
             texts = [{"source": pair.source, "target": pair.target} for pair in batch]
             yield zip(texts, score_pairs(model, batch), strict=True)
     else:
-        for lines in batched(read_texts(corpus.files, invalid), SCORING_BATCH):
+        for lines in batched(read_texts(corpus.files, invalid, corpus.columns), SCORING_BATCH):
             yield zip([{"text": text} for text in lines], score_texts(model, lines), strict=True)
 
 

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer.core import TyperArgument
 
 from regard.cli.help import Command
-from regard.cli.input_output import split_files
+from regard.cli.input_output import column_settings, split_files
 from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
     TRAINING_PANEL,
     Files,
+    LabelColumnOption,
     ParsesOption,
     QuietOption,
     SettingsOption,
     SkipInvalidOption,
+    SourceColumnOption,
     SourceOption,
+    TargetColumnOption,
     TargetOption,
+    TextColumnOption,
     argument,
     examples,
     file_option,
@@ -80,6 +84,10 @@ def run(
         Files, file_option("--test-parses", help="Dependency parses of --test-source in CoNLL-U.")
     ] = None,
     test: Annotated[Files, file_option("--test", help="Data of the final test, in the formats of --data.")] = None,
+    source_column: SourceColumnOption = None,
+    target_column: TargetColumnOption = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
     skip_invalid: SkipInvalidOption = False,
     preset: Annotated[
         str | None,
@@ -118,6 +126,10 @@ def run(
             "test": split_files(test_source, test_target, test, "--test-", test_parses),
         }
         data_settings: dict[str, Any] = {name: files for name, files in splits.items() if files}
+        if columns := column_settings(source_column, target_column, text_column, label_column):
+            for name, files in splits.items():
+                if files or not splits["train"]:  # without --data: all splits of the TOML file
+                    data_settings[name] = {**files, **columns}
         if skip_invalid:
             data_settings["skip_invalid"] = True
         task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASK_REGISTRY else None

@@ -2,9 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from regard.config.base import BaseConfig, Probability, Size, Strings
+
+
+def _as_name(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Column = Annotated[str | None, Field(min_length=1), BeforeValidator(_as_name)]
 
 
 class CorpusConfig(BaseConfig):
@@ -19,6 +26,22 @@ class CorpusConfig(BaseConfig):
     files: Strings = ()
     """Files with complete examples (pairs, text, labeled texts, tagged words), or a built-in corpus such as
     `builtin:phrasebook`."""
+
+    source_column: Column = None
+    """Column of the source in TSV and CSV, or key in JSON Lines: a name in the header, or a number counted from 1."""
+    target_column: Column = None
+    """Column of the target."""
+    text_column: Column = None
+    """Column of the text of documents or labeled texts."""
+    label_column: Column = None
+    """Column of the label."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are set, by role: source, target, text, label."""
+        roles = ("source", "target", "text", "label")
+        chosen = {role: getattr(self, f"{role}_column") for role in roles}
+        return {role: column for role, column in chosen.items() if column is not None}
 
     @property
     def has_files(self) -> bool:

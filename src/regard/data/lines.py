@@ -27,12 +27,16 @@ _END = object()
 
 @dataclass
 class InvalidLines:
-    """Policy for lines that cannot be used: raise an error at the first, or skip and count them by reason."""
+    """Policy for lines that cannot be used: raise an error at the first, or skip and count them by reason.
+
+    It also collects notes on how files were read.
+    """
 
     skip: bool = False
     hint: str = ", or skip such lines with --skip-invalid"  # ends the error message
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # the first message of each reason
+    notes: list[str] = field(default_factory=list)  # how files were read, where the user should know it
 
     def add(self, reason: str, message: str) -> None:
         """Count an invalid line, or raise a `DataError` unless lines are skipped.
@@ -45,6 +49,11 @@ class InvalidLines:
             raise DataError(f"{message}{self.hint}.")
         self.counts[reason] += 1
         self.examples.setdefault(reason, f"{message}.")
+
+    def note(self, message: str) -> None:
+        """Add a note on how a file was read, such as a header that was found; without the final period."""
+        if message not in self.notes:
+            self.notes.append(message)
 
 
 @dataclass(frozen=True)

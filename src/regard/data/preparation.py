@@ -51,18 +51,20 @@ def pair_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress)
 
 def document_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Count lines of documents."""
-    documents = read_documents(corpus.files, InvalidLines(skip_invalid))
+    documents = read_documents(corpus.files, InvalidLines(skip_invalid), corpus.columns)
     return _count(((text,) for text in chain.from_iterable(documents)), report)
 
 
 def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Count labeled texts."""
-    return _count((example.texts for example in read_labeled(corpus.files, InvalidLines(skip_invalid))), report)
+    examples = read_labeled(corpus.files, InvalidLines(skip_invalid), corpus.columns)
+    return _count((example.texts for example in examples), report)
 
 
 def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Count tagged sentences."""
-    return _count((example.texts for example in read_tagged(corpus.files, InvalidLines(skip_invalid))), report)
+    examples = read_tagged(corpus.files, InvalidLines(skip_invalid), columns=corpus.columns)
+    return _count((example.texts for example in examples), report)
 
 
 def _count(examples: Iterable[tuple[str, ...]], report: ReportProgress) -> CorpusStats:
@@ -96,6 +98,10 @@ class PreparedSplit:
         examples = self.store.metadata.get("examples_of", {})
         for reason, count in self.store.metadata.get("skipped", {}).items():
             yield f"{count:,} skipped: {reason} ({examples[reason].removesuffix('.')})"
+
+    def notes(self) -> list[str]:
+        """Return notes on how the files were read, such as headers that were found."""
+        return list(self.store.metadata.get("notes", ()))
 
     def pairs(self, limit: int | None = None) -> list[Pair]:
         """Return the texts of the first `limit` examples, or of all."""
@@ -171,6 +177,8 @@ def data_key(config: Config) -> str:
         settings["task"] = config.task
     if any(split.parses for split in data.splits):
         settings["parses"] = [len(split.parses) for split in data.splits]
+    if any(split.columns for split in data.splits):
+        settings["columns"] = [split.columns for split in data.splits]
     return fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
 
 
@@ -215,8 +223,8 @@ def load_or_build_store(folder: Path, key: str, build: Callable[[Path], None]) -
 
 
 def store_metadata(key: str, invalid: InvalidLines) -> dict[str, Any]:
-    """Return the metadata that every store has; the counts grow while examples are read."""
-    return {"key": key, "skipped": invalid.counts, "examples_of": invalid.examples}
+    """Return the metadata that every store has; counts and notes grow while examples are read."""
+    return {"key": key, "skipped": invalid.counts, "examples_of": invalid.examples, "notes": invalid.notes}
 
 
 def check_not_empty(store: TokenStore, name: str) -> TokenStore:
@@ -271,12 +279,8 @@ def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
         return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
 
     def corpus(original: CorpusConfig) -> CorpusConfig:
-        return CorpusConfig(
-            source=replaced(original.source),
-            target=replaced(original.target),
-            parses=replaced(original.parses),
-            files=replaced(original.files),
-        )
+        fields = ("source", "target", "parses", "files")
+        return original.model_copy(update={name: replaced(getattr(original, name)) for name in fields})
 
     return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
 

@@ -6,7 +6,7 @@ line ends. Only there can tokens differ from those of the whole document; the te
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -68,7 +68,7 @@ def prepare_documents(
     data = config.data
 
     def texts() -> Iterator[str]:
-        documents = _read(data.train.files, InvalidLines(data.skip_invalid), single_spaces=single_spaces)
+        documents = _read(data.train, InvalidLines(data.skip_invalid), single_spaces=single_spaces)
         return chain.from_iterable(documents)
 
     tokenizer = load_or_train_tokenizer(folder, key, config, texts, mask_token=mask_token)
@@ -79,7 +79,7 @@ def prepare_documents(
 
         invalid = InvalidLines(data.skip_invalid)
         split = prepare_document_split(
-            folder / name, corpus.files, tokenizer, invalid, progress, key=key, single_spaces=single_spaces
+            folder / name, corpus, tokenizer, invalid, progress, key=key, single_spaces=single_spaces
         )
         check_not_empty(split.store, name)
         return split
@@ -95,7 +95,7 @@ def prepare_documents(
 
 def prepare_document_split(
     folder: Path,
-    files: Sequence[str],
+    corpus: CorpusConfig,
     tokenizer: Tokenizer,
     invalid: InvalidLines,
     progress: Callable[[int], None],
@@ -103,10 +103,10 @@ def prepare_document_split(
     key: str = "",
     single_spaces: bool = False,
 ) -> PreparedSplit:
-    """Tokenize the documents of files into a store with this key, unless it exists."""
+    """Tokenize the documents of a corpus into a store with this key, unless it exists."""
 
     def build(place: Path) -> None:
-        documents = _read(files, invalid, single_spaces=single_spaces)
+        documents = _read(corpus, invalid, single_spaces=single_spaces)
         store_documents(place, documents, tokenizer, store_metadata(key, invalid), progress)
 
     return PreparedSplit(load_or_build_store(folder, key, build))
@@ -158,8 +158,8 @@ def split_tail(store: TokenStore, fraction: float) -> tuple[TokenStore, TokenSto
     )
 
 
-def _read(files: Iterable[str], invalid: InvalidLines, *, single_spaces: bool) -> Iterator[Iterator[str]]:
-    documents = read_documents(files, invalid)
+def _read(corpus: CorpusConfig, invalid: InvalidLines, *, single_spaces: bool) -> Iterator[Iterator[str]]:
+    documents = read_documents(corpus.files, invalid, corpus.columns)
     return (map(_with_single_spaces, document) for document in documents) if single_spaces else documents
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
+from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, TagHeadConfig
 from regard.data.encoder_batches import InputTemplate, words_with_spaces
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
@@ -60,7 +60,7 @@ E = TypeVar("E", bound=_Example)
 class _Format(Generic[E]):
     """How examples are read, and what a store holds of them."""
 
-    read: Callable[[Iterable[str], InvalidLines], Iterator[E]]
+    read: Callable[[CorpusConfig, InvalidLines], Iterator[E]]
     rows: Callable[[Iterable[E], Tokenizer, LabelIds, InputTemplate, Counter[str]], Iterator[Row]]
     columns: int
     requirement: str  # for the error message if there is only one label
@@ -68,15 +68,19 @@ class _Format(Generic[E]):
 
 def prepare_labeled(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
     """Prepare the tokenizer, the labels and the token stores of a classifier."""
-    labeled = _Format(read_labeled, _text_rows, 3, "a classifier needs at least two labels")
+
+    def read(corpus: CorpusConfig, invalid: InvalidLines) -> Iterator[LabeledExample]:
+        return read_labeled(corpus.files, invalid, corpus.columns)
+
+    labeled = _Format(read, _text_rows, 3, "a classifier needs at least two labels")
     return _prepare(folder, key, config, report, labeled)
 
 
 def prepare_tagged(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
     """Prepare the tokenizer, the tags and the token stores of a tagger."""
 
-    def read(files: Iterable[str], invalid: InvalidLines) -> Iterator[TaggedExample]:
-        return read_tagged(files, invalid, config.data.tag_column)
+    def read(corpus: CorpusConfig, invalid: InvalidLines) -> Iterator[TaggedExample]:
+        return read_tagged(corpus.files, invalid, config.data.tag_column)
 
     def rows(
         sentences: Iterable[TaggedExample],
@@ -135,18 +139,18 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
     data, held_out = config.data, validation_fraction(config)
 
     def train_examples(invalid: InvalidLines) -> Iterator[E]:
-        examples = format.read(data.train.files, invalid)
+        examples = format.read(data.train, invalid)
         return (example for example in examples if not is_held_out(_split_key(example), held_out))
 
     def valid_examples(invalid: InvalidLines) -> Iterator[E]:
         if data.valid.has_files:
-            return format.read(data.valid.files, invalid)
+            return format.read(data.valid, invalid)
         uncounted = InvalidLines(data.skip_invalid)  # they were counted with the training data
-        examples = format.read(data.train.files, uncounted)
+        examples = format.read(data.train, uncounted)
         return (example for example in examples if is_held_out(_split_key(example), held_out))
 
     def test_examples(invalid: InvalidLines) -> Iterator[E]:
-        return format.read(data.test.files, invalid)
+        return format.read(data.test, invalid)
 
     def texts() -> Iterator[str]:
         for number, example in enumerate(train_examples(InvalidLines(data.skip_invalid)), start=1):
@@ -159,7 +163,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
         head = config.model.head if isinstance(config.model, EncoderConfig) else None
         if isinstance(head, ClassHeadConfig | TagHeadConfig) and head.labels:
             return list(head.labels)
-        examples = format.read(data.train.files, InvalidLines(data.skip_invalid))
+        examples = format.read(data.train, InvalidLines(data.skip_invalid))
         labels = {label for example in examples for label in example.labels}
         if len(labels) == 1:
             names = ", ".join(data.train.file_names)

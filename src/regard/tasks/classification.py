@@ -87,7 +87,7 @@ class ClassificationTask(LabelingTask):
         from regard.evaluation.labeling import evaluate_classifier
 
         check_text_corpus(model, corpus, self.noun)
-        name, texts = ", ".join(corpus.file_names), read_labeled(corpus.files, invalid)
+        name, texts = ", ".join(corpus.file_names), read_labeled(corpus.files, invalid, corpus.columns)
         return Evaluation({}, evaluate_classifier(model.text_encoder, texts, name, invalid, count))
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundClassification":

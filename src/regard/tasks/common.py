@@ -85,7 +85,7 @@ def evaluate_text(
     with TemporaryDirectory(prefix="regard-") as folder:
         split = prepare_document_split(
             Path(folder) / "text",
-            corpus.files,
+            corpus,
             tokenizer,
             invalid,
             lambda done: count("reading", done, None),

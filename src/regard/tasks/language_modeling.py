@@ -142,7 +142,7 @@ class LanguageModelingTask(NetworkTask):
         context = (
             check_context(model, options.context_length) or model.config.model.max_length or DEFAULT_CONTEXT_LENGTH
         )
-        name, documents = ", ".join(corpus.file_names), read_documents(corpus.files, invalid)
+        name, documents = ", ".join(corpus.file_names), read_documents(corpus.files, invalid, corpus.columns)
         return Evaluation({"context_length": context}, evaluate_language_model(model, documents, name, context, count))
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundLanguageModeling":

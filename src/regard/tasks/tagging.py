@@ -79,7 +79,10 @@ class TaggingTask(LabelingTask):
         from regard.evaluation.labeling import evaluate_tagger
 
         check_text_corpus(model, corpus, self.noun)
-        name, sentences = ", ".join(corpus.file_names), read_tagged(corpus.files, invalid, options.tag_column)
+        name, sentences = (
+            ", ".join(corpus.file_names),
+            read_tagged(corpus.files, invalid, options.tag_column, corpus.columns),
+        )
         return Evaluation({}, evaluate_tagger(model.text_encoder, sentences, name, invalid, count))
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTagging":

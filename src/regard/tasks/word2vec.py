@@ -117,6 +117,8 @@ def train_word2vec(
             "skipped": dict(invalid.counts),
         }
         run.write_json(run.info_path.name, info)
+    for note in invalid.notes:
+        display.note(f"{note}.")
     for reason, count in invalid.counts.items():
         display.note(f"{count:,} skipped: {reason} ({invalid.examples[reason].removesuffix('.')}).")
     return vectors
@@ -164,7 +166,7 @@ class _Sentences:
         invalid = InvalidLines(data.skip_invalid) if self._passes else self._invalid  # count each line once
         self._passes += 1
         count = 0
-        for document in read_documents(data.train.files, invalid):
+        for document in read_documents(data.train.files, invalid, data.train.columns):
             for text in document:
                 for line in text.split("\n"):
                     if words := self._split(line):

@@ -5,13 +5,14 @@ with the package. A file whose suffix no reader of the example type claims is re
 TSV for pairs and labeled texts, plain text for documents, CoNLL columns for tagged sentences.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from regard.config import CorpusConfig
 from regard.data.lines import InvalidLines, check_gzip_on_error
 from regard.data.readers.aligned import read_aligned
-from regard.data.readers.base import READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
+from regard.data.readers.base import NO_COLUMNS, READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
+from regard.errors import ConfigError
 
 __all__ = [
     "READERS",
@@ -34,19 +35,39 @@ DEFAULT_FORMATS: dict[ExampleType, str] = {
     "labeled": "tsv",
     "tagged": "conll",
 }
+EXAMPLE_NOUNS: dict[ExampleType, str] = {
+    "pairs": "sentence pairs",
+    "documents": "text",
+    "texts": "text",
+    "labeled": "labeled texts",
+    "tagged": "tagged words",
+}
+ROLES: dict[ExampleType, tuple[str, ...]] = {  # columns that the user can choose
+    "pairs": ("source", "target"),
+    "documents": ("text",),
+    "texts": ("text",),
+    "labeled": ("text", "label"),
+    "tagged": (),
+}
 
 
-def reader_for(file: str, examples: ExampleType) -> Reader:
-    """Return the reader of examples of this type from a file.
+def reader_for(file: str, examples: ExampleType, columns: Mapping[str, str] = NO_COLUMNS) -> Reader:
+    """Return the reader of examples of this type from a file, with the columns that the user set.
 
-    >>> type(reader_for("a.jsonl.gz", "pairs")).__name__, type(reader_for("a.tsv", "documents")).__name__
+    >>> type(reader_for("a.jsonl.gz", "pairs")).__name__, type(reader_for("a.md", "documents")).__name__
     ('JsonLinesReader', 'TextReader')
     """
-    for name in READERS:
-        reader = READERS[name]
-        if reader.matches(file) and reader.yields(examples):
-            return reader()
-    return READERS[DEFAULT_FORMATS[examples]]()
+    classes = (READERS[name] for name in READERS)
+    default = READERS[DEFAULT_FORMATS[examples]]
+    reader = next((reader for reader in classes if reader.matches(file) and reader.yields(examples)), default)()
+    if columns:
+        unusable = next((role for role in columns if role not in ROLES[examples]), None)
+        if unusable is not None:
+            raise ConfigError(f"--{unusable}-column: does not apply to {EXAMPLE_NOUNS[examples]}; remove it.")
+        if not reader.has_columns:
+            raise ConfigError(f"{file}: has no columns to choose from; remove --{next(iter(columns))}-column.")
+        reader.columns = columns
+    return reader
 
 
 def format_name(file: str) -> str:
@@ -63,40 +84,53 @@ def format_name(file: str) -> str:
 
 def read_pairs(corpus: CorpusConfig, invalid: InvalidLines) -> Iterator[Pair]:
     """Yield all pairs of a corpus in order: those of aligned files, then those of files that hold both sides."""
+    if corpus.columns and not corpus.files:
+        raise ConfigError(f"--{next(iter(corpus.columns))}-column: is for --data, not for aligned files; remove it.")
     aligned = read_aligned(corpus.source, corpus.target, invalid, corpus.parses)
-    return chain(aligned, read_pair_files(corpus.files, invalid))
+    return chain(aligned, read_pair_files(corpus.files, invalid, corpus.columns))
 
 
-def read_pair_files(files: Iterable[str], invalid: InvalidLines) -> Iterator[Pair]:
+def read_pair_files(
+    files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
+) -> Iterator[Pair]:
     """Yield the pairs of files that hold both sides."""
     for file in files:
         with check_gzip_on_error(file):
-            yield from reader_for(file, "pairs").pairs(file, invalid)
+            yield from reader_for(file, "pairs", columns).pairs(file, invalid)
 
 
-def read_documents(files: Iterable[str], invalid: InvalidLines) -> Iterator[Iterator[str]]:
+def read_documents(
+    files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
+) -> Iterator[Iterator[str]]:
     """Yield documents, each as a stream of text."""
     for file in files:
         with check_gzip_on_error(file):
-            yield from reader_for(file, "documents").documents(file, invalid)
+            yield from reader_for(file, "documents", columns).documents(file, invalid)
 
 
-def read_texts(files: Iterable[str], invalid: InvalidLines) -> Iterator[str]:
+def read_texts(files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS) -> Iterator[str]:
     """Yield separate texts: the lines of a plain file, the records of other formats."""
     for file in files:
         with check_gzip_on_error(file):
-            yield from reader_for(file, "texts").texts(file, invalid)
+            yield from reader_for(file, "texts", columns).texts(file, invalid)
 
 
-def read_labeled(files: Iterable[str], invalid: InvalidLines) -> Iterator[LabeledExample]:
+def read_labeled(
+    files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
+) -> Iterator[LabeledExample]:
     """Yield labeled texts."""
     for file in files:
         with check_gzip_on_error(file):
-            yield from reader_for(file, "labeled").labeled(file, invalid)
+            yield from reader_for(file, "labeled", columns).labeled(file, invalid)
 
 
-def read_tagged(files: Iterable[str], invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
+def read_tagged(
+    files: Iterable[str],
+    invalid: InvalidLines,
+    column: int | None = None,
+    columns: Mapping[str, str] = NO_COLUMNS,
+) -> Iterator[TaggedExample]:
     """Yield tagged sentences; `column` is the column of the tag, counted from 1."""
     for file in files:
         with check_gzip_on_error(file):
-            yield from reader_for(file, "tagged").tagged(file, invalid, column)
+            yield from reader_for(file, "tagged", columns).tagged(file, invalid, column)

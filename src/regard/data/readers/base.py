@@ -14,8 +14,9 @@ It may be registered by an entry point instead: `[project.entry-points."regard.r
 `subtitles = "my_package:SubtitleReader"`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from regard.data.lines import InvalidLines, check_gzip_on_error, read_lines
@@ -23,6 +24,7 @@ from regard.data.syntax import Parse
 from regard.registry import Registry
 
 ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]
+NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class Reader:
     """File name suffixes in lower case, without `.gz`."""
     fingerprint_name: ClassVar[str | None] = None
     """Name of the format in the key of prepared data, if not that of the registry."""
+    has_columns: ClassVar[bool] = False
+    """Whether the user can choose columns, or keys, of the format; they are then in `columns`."""
+    columns: Mapping[str, str] = NO_COLUMNS
+    """Columns set by the user, by role (`source`, `target`, `text`, `label`): a name, or a number counted from 1."""
 
     def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
         """Yield sentence pairs."""

@@ -1,16 +1,20 @@
 """JSON Lines: one object per line.
 
 Pairs have the keys `source` and `target`, documents `text`, labeled texts `label`, `text` and perhaps `second`, or the
-other names that their columns may have in TSV.
+other names that their columns may have in TSV. The user may set other keys. Keys of pairs may also be in an object
+under `translation`, as in the datasets of Hugging Face: `{"translation": {"en": "…", "it": "…"}}`.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from regard.data.lines import InvalidLines, Line, read_lines
 from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, check_labeled, check_pair, has_surrogate
-from regard.data.readers.tsv import LABEL_NAMES, SECOND_NAMES, TEXT_NAMES
+from regard.data.readers.columns import LABEL_NAMES, SECOND_NAMES, SOURCE_NAMES, TARGET_NAMES, TEXT_NAMES
+
+TRANSLATION = "translation"
 
 
 @READERS.register("jsonl")
@@ -18,54 +22,77 @@ class JsonLinesReader(Reader):
     """Reader of JSON Lines."""
 
     suffixes = (".jsonl", ".ndjson")
+    has_columns = True
 
     def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
-        """Yield the pairs of `source` and `target`."""
-        for line in read_lines(file, invalid):
-            fields = _texts(line, ("source", "target"), invalid)
+        """Yield the pairs of source and target; keys that are not set are found in the first record."""
+        records = _records(file, invalid)
+        first = next(records, None)
+        if first is None:
+            return
+        keys = self._pair_keys(first[1], file, invalid)
+        nested = isinstance(first[1].get(TRANSLATION), dict)
+        for line, record in chain([first], records):
+            inner = record.get(TRANSLATION) if nested else None
+            fields = _texts(line, {**record, **inner} if isinstance(inner, dict) else record, keys, invalid)
             if fields is not None:
                 source, target = fields
-                yield from check_pair(source, target, (line.location, line.location), invalid)
+                location = line.location
+                yield from check_pair(source, target, (location, location), invalid)
 
     def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
         """Yield each `text` as a document."""
-        for line in read_lines(file, invalid):
-            fields = _texts(line, ("text",), invalid)
+        keys = (self.columns.get("text", "text"),)
+        for line, record in _records(file, invalid):
+            fields = _texts(line, record, keys, invalid)
             if fields is not None:
                 yield iter(fields)
 
     def labeled(self, file: str, invalid: InvalidLines) -> Iterator[LabeledExample]:
         """Yield texts with their labels, which may be numbers."""
-        for line in read_lines(file, invalid):
-            record = _record(line, invalid)
-            if record is None:
-                continue
-            label, text, second = (_field(record, names) for names in (LABEL_NAMES, TEXT_NAMES, SECOND_NAMES))
+        label_names, text_names = (
+            (self.columns[role],) if role in self.columns else names
+            for role, names in (("label", LABEL_NAMES), ("text", TEXT_NAMES))
+        )
+        for line, record in _records(file, invalid):
+            label, text, second = (_field(record, names) for names in (label_names, text_names, SECOND_NAMES))
             if label is None or text is None:
-                missing = "label" if label is None else "text"
-                shape = '{"label": "…", "text": "…"}'
+                missing = label_names[0] if label is None else text_names[0]
+                shape = f'{{"{label_names[0]}": "…", "{text_names[0]}": "…"}}'
                 invalid.add("missing field", f"{line.location}: nothing under {missing!r}; write {shape}")
                 continue
             yield from check_labeled(label, text, second, line.location, invalid)
 
+    def _pair_keys(self, record: Mapping[str, Any], file: str, invalid: InvalidLines) -> tuple[str, str]:
+        """Return the keys of source and target: those set by the user, or those of the first record."""
+        inner = record.get(TRANSLATION)
+        if not self.columns and isinstance(inner, dict) and len(inner) == 2:
+            source, target = inner
+            invalid.note(
+                f"{file}: source = {source!r}, target = {target!r}, as in the first line; "
+                "--source-column and --target-column can choose others"
+            )
+            return source, target
+        source = next((name for name in SOURCE_NAMES if isinstance(record.get(name), str)), SOURCE_NAMES[0])
+        target = next((name for name in TARGET_NAMES if isinstance(record.get(name), str)), TARGET_NAMES[0])
+        return self.columns.get("source", source), self.columns.get("target", target)
 
-def _record(line: Line, invalid: InvalidLines) -> Mapping[str, Any] | None:
-    """Return the object on a line; None if it is invalid, and an empty object for any other JSON."""
-    if line.text is None:
-        return None
-    try:
-        record = json.loads(line.text)
-    except (ValueError, RecursionError) as error:
-        invalid.add("not JSON", f"{line.location}: not valid JSON ({error}); fix it")
-        return None
-    return record if isinstance(record, dict) else {}
+
+def _records(file: str, invalid: InvalidLines) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """Yield the objects of the lines that are JSON; an empty object for any other JSON."""
+    for line in read_lines(file, invalid):
+        if line.text is None:
+            continue
+        try:
+            record = json.loads(line.text)
+        except (ValueError, RecursionError) as error:
+            invalid.add("not JSON", f"{line.location}: not valid JSON ({error}); fix it")
+            continue
+        yield line, record if isinstance(record, dict) else {}
 
 
-def _texts(line: Line, keys: Sequence[str], invalid: InvalidLines) -> list[str] | None:
+def _texts(line: Line, record: Mapping[str, Any], keys: Sequence[str], invalid: InvalidLines) -> list[str] | None:
     """Return the texts under these keys of the object on a line; None if it is invalid."""
-    record = _record(line, invalid)
-    if record is None:
-        return None
     missing = next((key for key in keys if not isinstance(record.get(key), str)), None)
     if missing is not None:
         shape = ", ".join(f'"{key}": "…"' for key in keys)

@@ -1,86 +1,204 @@
-"""Tab-separated values: sentence pairs, or labeled texts.
+"""Tables: tab-separated values (TSV) and CSV with quoting, of sentence pairs, labeled texts or documents.
 
-The first two columns of a file of pairs are source and target. A file of labeled texts may have a header, with the
-columns in any order; without one the columns are label, text and perhaps a second text.
+Without a header and without columns set by the user, pairs are in the first two columns, and labeled texts are label,
+text and perhaps a second text. Documents are read from a table only if a header names their column or the user does;
+otherwise the file is plain text.
 """
 
+import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain, islice
+from typing import ClassVar
 
-from regard.data.lines import InvalidLines, read_lines
-from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, check_labeled, check_pair, count_columns
-from regard.errors import DataError
+from regard.data.lines import STANDARD_INPUT, InvalidLines, Line, read_lines
+from regard.data.readers.base import (
+    READERS,
+    LabeledExample,
+    Pair,
+    Reader,
+    TextReader,
+    check_labeled,
+    check_pair,
+    count_columns,
+)
+from regard.data.readers.columns import SAMPLE_ROWS, Layout, find_layout, is_header, normalize_name
 
-LABEL_NAMES = ("label", "class", "category")
-TEXT_NAMES = ("text", "sentence", "content", "text1", "sentence1", "first", "premise")
-SECOND_NAMES = ("second", "text2", "sentence2", "hypothesis")
+DELIMITERS = ",;\t|"  # of CSV, the most usual first
+DELIMITER_SAMPLE = 20  # lines from which the delimiter of CSV is found
+Row = tuple[Line, list[str]]  # the line for its location, and the cells
 
 
 @READERS.register("tsv")
 class TsvReader(Reader):
     """Reader of TSV, the default for pairs and labeled texts."""
 
-    suffixes = (".tsv", ".tab")
+    suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".tab")
+    has_columns = True
+    example_rows: ClassVar[dict[str, str]] = {"pairs": "source, tab, target", "labeled": "label, tab, text"}
 
     def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
-        """Yield the first two columns."""
-        for line in read_lines(file, invalid):
-            if line.text is None:
+        """Yield source and target."""
+        rows, layout = self._open(file, invalid, ("source", "target"))
+        if layout is None:
+            return
+        source, target, required = layout.indices["source"], layout.indices["target"], layout.required
+        for line, cells in rows:
+            if len(cells) < required:
+                self._too_few(line, cells, layout, "pairs", invalid)
                 continue
-            columns = line.text.split("\t")
-            if len(columns) < 2:
-                invalid.add("too few columns", f"{line.location}: no tab; write source, tab, target")
-                continue
-            yield from check_pair(columns[0], columns[1], (line.location, line.location), invalid)
+            location = line.location
+            yield from check_pair(cells[source], cells[target], (location, location), invalid)
 
     def labeled(self, file: str, invalid: InvalidLines) -> Iterator[LabeledExample]:
         """Yield labels with their texts."""
-        columns = _Columns()
+        rows, layout = self._open(file, invalid, ("label", "text", "second"))
+        if layout is None:
+            return
+        label, text, second = (layout.indices.get(role, -1) for role in ("label", "text", "second"))
+        for line, cells in rows:
+            if len(cells) < layout.required:
+                self._too_few(line, cells, layout, "labeled", invalid)
+                continue
+            second_text = cells[second] if 0 <= second < len(cells) else None
+            yield from check_labeled(cells[label], cells[text], second_text, line.location, invalid)
+
+    def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
+        """Yield the cells of the text column, or the file as plain text if it has none."""
+        if self._has_text_column(file, invalid):
+            return (iter([text]) for text in self._text_cells(file, invalid))
+        return TextReader().documents(file, invalid)
+
+    def texts(self, file: str, invalid: InvalidLines) -> Iterator[str]:
+        """Yield the cells of the text column, or each line if there is none."""
+        if self._has_text_column(file, invalid):
+            return self._text_cells(file, invalid)
+        return TextReader().texts(file, invalid)
+
+    def rows(self, file: str, invalid: InvalidLines) -> Iterator[Row]:
+        """Yield the cells of each line. The quoting of spreadsheets is undone: `"a ""b"" c"` is `a "b" c`."""
         for line in read_lines(file, invalid):
-            if line.text is None:
+            text = line.text
+            if text is not None:
+                cells = text.split("\t")
+                yield line, ([_unquote(cell) for cell in cells] if '""' in text else cells)
+
+    def _open(self, file: str, invalid: InvalidLines, roles: Sequence[str]) -> tuple[Iterator[Row], Layout | None]:
+        """Return the rows after the header, and where the columns are; None for an empty file."""
+        rows = self.rows(file, invalid)
+        sample = list(islice(rows, 1))
+        if not sample:
+            return rows, None
+        line, first = sample[0]
+        if file != STANDARD_INPUT and any(cell.strip().isdecimal() for cell in first):  # perhaps columns of ids
+            sample += islice(rows, SAMPLE_ROWS - 1)
+        layout = find_layout([cells for _, cells in sample], roles, self.columns, line.location)
+        note = layout.note(line.file, len(first), chosen=bool(self.columns))
+        if note is not None:
+            invalid.note(note)
+        return chain(sample[1:] if layout.header is not None else sample, rows), layout
+
+    def _too_few(self, line: Line, cells: list[str], layout: Layout, examples: str, invalid: InvalidLines) -> None:
+        if layout.header is not None:
+            problem = f"{count_columns(cells)}; write {layout.required} columns, as in its header"
+        elif self.columns or layout.ids:
+            problem = f"{count_columns(cells)}; write {layout.required}"
+        elif examples == "pairs" and type(self) is TsvReader:
+            problem = f"no tab; write {self.example_rows[examples]}"
+        else:
+            problem = f"{count_columns(cells)}; write {self.example_rows[examples]}"
+        invalid.add("too few columns", f"{line.location}: {problem}")
+
+    def _has_text_column(self, file: str, invalid: InvalidLines) -> bool:
+        if self.columns:
+            return True
+        _, first = next(self.rows(file, InvalidLines(skip=True)), (None, []))
+        names = [normalize_name(cell) for cell in first]
+        if is_header(names, ("text",)):
+            return True
+        if len(names) > 1:
+            invalid.note(f"{file}: is read as plain text; --text-column reads one column of it")
+        return False
+
+    def _text_cells(self, file: str, invalid: InvalidLines) -> Iterator[str]:
+        rows, layout = self._open(file, invalid, ("text",))
+        if layout is None:
+            return
+        text = layout.indices["text"]
+        for line, cells in rows:
+            if len(cells) < layout.required:
+                self._too_few(line, cells, layout, "documents", invalid)
+            else:
+                yield cells[text]
+
+
+@READERS.register("csv")
+class CsvReader(TsvReader):
+    """Reader of CSV: cells in quotes may hold delimiters and line ends; the delimiter is found in the first lines."""
+
+    suffixes = (".csv",)
+    example_rows: ClassVar[dict[str, str]] = {"pairs": "source, comma, target", "labeled": "label, comma, text"}
+
+    def rows(self, file: str, invalid: InvalidLines) -> Iterator[Row]:
+        """Yield the cells of each record that is not empty."""
+        lines = read_lines(file, invalid)
+        sample = list(islice(lines, DELIMITER_SAMPLE))
+        if not sample:
+            return
+        delimiter = find_delimiter([line.text for line in sample if line.text is not None])
+        current = previous = sample[0]
+
+        def texts() -> Iterator[str]:
+            nonlocal current
+            for current in chain(sample, lines):
+                if current.text is not None:
+                    yield f"{current.text}\n"
+
+        records = csv.reader(texts(), delimiter=delimiter, strict=True)
+        end = 0
+        while True:
+            try:
+                cells = next(records)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                start = Line(None, previous.file, end + 1)
+                end = current.number
+                invalid.add("broken quoting", f"{start.location}: cannot be read as CSV ({error}); check its quotes")
                 continue
-            cells = line.text.split("\t")
-            if line.number == 1 and (header := _read_header(cells, line.location)) is not None:
-                columns = header
-                continue
-            if len(cells) < columns.required:
-                expected = f"{columns.required} columns, as in its header" if columns.named else "label, tab, text"
-                invalid.add("too few columns", f"{line.location}: {count_columns(cells)}; write {expected}")
-                continue
-            second = cells[columns.second] if columns.second is not None and columns.second < len(cells) else None
-            yield from check_labeled(cells[columns.label], cells[columns.text], second, line.location, invalid)
+            start, end = (current if current.number == end + 1 else Line(None, current.file, end + 1)), current.number
+            if cells:
+                yield start, cells
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Indices of the columns of label and texts."""
+def find_delimiter(lines: Sequence[str]) -> str:
+    """Return the delimiter that splits all lines into the same number of columns, more than one; else a comma.
 
-    label: int = 0
-    text: int = 1
-    second: int | None = 2
-    named: bool = False  # by a header, so that each line must have all of them
-
-    @property
-    def required(self) -> int:
-        """Number of columns that each line must have."""
-        columns = (self.label, self.text, self.second if self.named else None)
-        return 1 + max(column for column in columns if column is not None)
+    >>> find_delimiter(["Hello, you;Ciao a te", "Yes;Sì"]), find_delimiter(["a,b", "c,d"])
+    (';', ',')
+    """
+    for delimiter in DELIMITERS:
+        widths = {len(cells) for cells in _parse(lines, delimiter) if cells}
+        if len(widths) == 1 and max(widths) > 1:
+            return delimiter
+    return DELIMITERS[0]
 
 
-def _read_header(cells: Sequence[str], location: str) -> _Columns | None:
-    """Return the columns that the first line names; None if it is an example."""
-    names = [cell.strip().lower() for cell in cells]
-    label, text, second = (_find(names, options) for options in (LABEL_NAMES, TEXT_NAMES, SECOND_NAMES))
-    if label is None and names[0] not in (*TEXT_NAMES, *SECOND_NAMES):
-        return None
-    if label is None or text is None:
-        missing, options = ("label", LABEL_NAMES) if label is None else ("text", TEXT_NAMES)
-        raise DataError(
-            f"{location}: names the columns {', '.join(names)}, but none for the {missing}; "
-            f"call it {', '.join(options[:-1])} or {options[-1]}."
-        )
-    return _Columns(label, text, second, named=True)
+def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    """Parse the first lines of a file; the last record is left out if the file goes on, because it may too."""
+    try:
+        records = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
+    except csv.Error:
+        return []
+    return records[:-1] if len(lines) >= DELIMITER_SAMPLE else records
 
 
-def _find(names: Sequence[str], options: Sequence[str]) -> int | None:
-    return next((names.index(name) for name in options if name in names), None)
+def _unquote(cell: str) -> str:
+    """Return a cell without the quotes of a spreadsheet, which doubles quotes inside.
+
+    >>> _unquote('"a ""b"" c"'), _unquote('"Yes," she said, "I do."')
+    ('a "b" c', '"Yes," she said, "I do."')
+    """
+    inner = cell[1:-1]
+    if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"' or '"' in inner.replace('""', "") or '""' not in inner:
+        return cell
+    return inner.replace('""', '"')
