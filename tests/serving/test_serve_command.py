@@ -1,8 +1,10 @@
 """`regard serve` as a user runs it: one line when it is ready, one message for an error, and a clean shutdown."""
 
 import errno
+import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,11 +16,13 @@ import httpx
 import pytest
 
 from commands import COMMAND, ENVIRONMENT, regard
+from regard.decoding.options import TranslationOptions
+from regard.serving.access import resolve_access
 from regard.serving.languages import guess_languages
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel, load_models, parse_model_argument
 from regard.serving.service import Service
-from servers import TEST_TIMEOUT, wait_until
+from servers import TEST_TIMEOUT, run_server, wait_until
 
 
 def test_it_prints_its_url_serves_and_shuts_down(
@@ -64,6 +68,86 @@ def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> Non
         process.kill()
         process.communicate()
     assert (process.returncode, out, err) == (130, "", "regard: stopped; unfinished requests are lost.\n")
+
+
+def test_hangup_reloads_the_models_and_logs_json(model_folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "en-it"
+    shutil.copytree(model_folders["en-it"], folder)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", str(folder), "--port", "0", "--log-format", "json", "--verbose"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | ENVIRONMENT,
+    )
+    try:
+        assert process.stderr is not None
+        while " at http" not in (line := process.stderr.readline()):
+            json.loads(line)
+        url = line.split(" at ")[1].split()[0]
+        weights = folder / "model.safetensors"
+        before, content = httpx.get(f"{url}/health", timeout=TEST_TIMEOUT).status_code, weights.read_bytes()
+        weights.write_bytes(content[:100])
+        process.send_signal(signal.SIGHUP)
+        lines = [json.loads(process.stderr.readline())]
+        while "reloaded" not in lines[-1]["message"]:
+            lines.append(json.loads(process.stderr.readline()))
+        weights.write_bytes(content)
+        process.send_signal(signal.SIGHUP)
+        while lines[-1]["message"] != "en-it was reloaded":
+            lines.append(json.loads(process.stderr.readline()))
+        after = httpx.get(f"{url}/health", timeout=TEST_TIMEOUT).status_code
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=TEST_TIMEOUT)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (before, after, process.returncode) == (200, 200, 0)
+    assert "Traceback" not in err
+    assert any(line["level"] == "error" and "was not reloaded" in line["message"] for line in lines)
+    request = next(line for line in lines if line.get("path") == "/health")
+    assert {name: request[name] for name in ("level", "client", "method", "status")} == {
+        "level": "info",
+        "client": "127.0.0.1",
+        "method": "GET",
+        "status": 200,
+    }
+
+
+def test_a_reload_replaces_the_model(model_folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "en-it"
+    shutil.copytree(model_folders["en-it"], folder)
+    (model,) = load_models([str(folder)], engine="torch")
+    service, old = Service([model]), model.model
+    service.reload()
+    assert model.model is not old
+    assert model.translate(["w4 w5"], TranslationOptions())[0].text == old.translate("w4 w5", engine="torch")
+    shutil.rmtree(folder)
+    shutil.copytree(model_folders["writer"], folder)
+    new = model.model
+    service.reload()  # logs that it has become a model of another kind
+    assert model.model is new
+
+
+@pytest.mark.parametrize(
+    ("proxy", "client"), [("127.0.0.1", "192.0.2.7"), ("127.0.0.0/8", "192.0.2.7"), (None, "127.0.0.1")]
+)
+def test_only_a_trusted_proxy_names_the_client(
+    loaded_models: list[LoadedModel], proxy: str | None, client: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = resolve_access("127.0.0.1", key=None, proxies=(proxy,) if proxy else ())
+    with (
+        run_server(Service(loaded_models[:1], access=access)) as server,
+        caplog.at_level(logging.INFO, "regard.serving"),
+    ):
+        assert server.get("/health", headers={"x-forwarded-for": "192.0.2.7"}).is_success
+    assert f"{client} GET /health 200" in caplog.text
+
+
+def test_a_trusted_proxy_is_an_address(model_folders: dict[str, Path]) -> None:
+    done = regard("serve", model_folders["en-it"], "--trusted-proxy", "proxy.example")
+    message = "regard: --trusted-proxy proxy.example: should be an IP address or a network such as 10.0.0.0/8.\n"
+    assert (done.code, done.err) == (2, message)
 
 
 def _is_reachable(port: int) -> bool:

@@ -1,8 +1,10 @@
 """`regard serve`: models behind an HTTP API."""
 
+import json
 import logging
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from regard.cli.options import (
     EngineOption,
     PrecisionOption,
     argument,
+    check_choice,
     check_engine,
     examples,
     option,
@@ -24,6 +27,7 @@ EXAMPLES = examples(
     "regard serve en-it=runs/en-it --port 8000",
     "regard serve en-it=runs/demo book=runs/book --host 0.0.0.0 --api-key-file key.txt",
 )
+LOG_FORMATS = ("text", "json")
 
 if TYPE_CHECKING:
     from regard.serving.loaded_models import LoadedModel
@@ -60,6 +64,14 @@ def run(
             metavar="ORIGIN",
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        option(
+            SERVER_PANEL,
+            help="Address or network of a proxy whose X-Forwarded-For names the client in the log. Repeatable.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     source_language: Annotated[
         str | None,
         option(MODEL_PANEL, help="Source language of translators that name none, such as en.", metavar="CODE"),
@@ -80,6 +92,9 @@ def run(
     max_texts: Annotated[int, option(LIMITS_PANEL, min=1, help="Texts of a request.")] = 256,
     max_beam: Annotated[int, option(LIMITS_PANEL, min=1, help="Beam width of a request.")] = 16,
     max_tokens: Annotated[int, option(LIMITS_PANEL, min=1, help="Generated tokens per text.")] = 1_000,
+    log_format: Annotated[
+        str, option(OUTPUT_PANEL, help="Format of the log: text, or json for one object per line.", metavar="NAME")
+    ] = "text",
     quiet: Annotated[
         bool, option(OUTPUT_PANEL, "--quiet", "-q", help="Log failures only, and do not print the URL.")
     ] = False,
@@ -96,10 +111,18 @@ def run(
     from regard.serving.service import Service
 
     check_engine(engine, precision)
+    check_choice("--log-format", log_format, LOG_FORMATS)
     if beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; lower --beam, or raise --max-beam.")
     key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
-    access = resolve_access(host, key=key, no_auth=no_auth, names=tuple(allow_host or ()), origins=tuple(cors or ()))
+    access = resolve_access(
+        host,
+        key=key,
+        no_auth=no_auth,
+        names=tuple(allow_host or ()),
+        origins=tuple(cors or ()),
+        proxies=tuple(trusted_proxy or ()),
+    )
     limits = Limits(
         max_body_bytes=max_body,
         max_characters=max_characters,
@@ -122,14 +145,31 @@ def run(
         if not quiet:
             print(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
 
-    _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING)
+    _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING, log_format)
     serve(Service(loaded, limits, access, beam), bound, report_url)
 
 
-def _log_to_stderr(level: int) -> None:
+class JsonFormatter(logging.Formatter):
+    """Formats a log record as one JSON object; requests have fields of their own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the JSON text of a record."""
+        content = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            content["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(content, ensure_ascii=False)
+
+
+def _log_to_stderr(level: int, log_format: str) -> None:
     """Write the log of the package to stderr, with the time."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    text = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
     logger = logging.getLogger("regard")
     logger.addHandler(handler)
     logger.setLevel(level)

@@ -8,7 +8,7 @@ import socket
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +46,8 @@ class AccessPolicy:
     """Host names of the server; IP addresses are always allowed."""
     origins: frozenset[str] = frozenset()
     """Origins of other sites' pages that may send requests, as `https://example.org`; `*` allows all."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose `X-Forwarded-For` header names the client."""
 
     def accepts_key(self, key: str | bytes | None) -> bool:
         """Return whether a client's key is right, compared in constant time; a server without a key accepts all."""
@@ -83,6 +85,7 @@ def resolve_access(
     no_auth: bool = False,
     names: tuple[str, ...] = (),
     origins: tuple[str, ...] = (),
+    proxies: tuple[str, ...] = (),
 ) -> AccessPolicy:
     """Return the policy of a server at an address; one that other machines reach needs a key or `no_auth`."""
     if key is None and not no_auth and not is_loopback(host):
@@ -93,10 +96,13 @@ def resolve_access(
     for origin in origins:
         if origin != "*" and ("://" not in origin or origin.count("/") != 2):
             raise ConfigError(f"--cors {origin}: should be an origin such as https://example.org, or *.")
+    for proxy in proxies:
+        if not _is_network(proxy):
+            raise ConfigError(f"--trusted-proxy {proxy}: should be an IP address or a network such as 10.0.0.0/8.")
     hosts = {host.lower(), *(name.lower() for name in names)}
     if not is_loopback(host):
         hosts.add(socket.gethostname().lower())  # not the full name: looking it up can take long
-    return AccessPolicy(key, LOOPBACK_NAMES | hosts, frozenset(origins))
+    return AccessPolicy(key, LOOPBACK_NAMES | hosts, frozenset(origins), proxies)
 
 
 def is_loopback(host: str) -> bool:
@@ -109,6 +115,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() in LOOPBACK_NAMES
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(64)  # most clients send the same name with every request
@@ -294,7 +308,11 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     level = logging.WARNING if status == 429 or status >= 500 else logging.INFO
     if log.isEnabledFor(level):
         client, path = (scope.get("client") or ("-",))[0], scope.get("raw_path", b"").decode("latin-1")[:100]
-        log.log(level, "%s %s %s %d, %.0f ms", client, scope["method"], path, status, 1000 * seconds)
+        fields = {"client": client, "method": scope["method"], "path": path, "status": status}
+        text = "%s %s %s %d, %.0f ms"
+        log.log(
+            level, text, *fields.values(), 1000 * seconds, extra={"fields": fields | {"seconds": round(seconds, 4)}}
+        )
 
 
 def _is_same_origin(origin: str, host: str) -> bool:

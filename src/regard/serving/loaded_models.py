@@ -247,6 +247,16 @@ class LoadedModel:
         with self.locked("torch"):
             return self.model.score_prompts(prompts, top_logprobs=candidates)
 
+    def reload(self) -> None:
+        """Load the model again from its folder; requests that have started finish with the old one."""
+        languages = (self.source_language, self.target_language)
+        fresh = LoadedModel(self.name, load(self.model.folder), languages, self.engine, self.precision)
+        if fresh.abilities != self.abilities:
+            raise ConfigError(f"{self.model.folder}: has become a model of another kind; restart the server.")
+        fresh.warm_up()
+        with self._loading, self.torch_lock:
+            self.model = fresh.model
+
     def warm_up(self) -> None:
         """Load everything that the first request needs."""
         if self.translates:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 
@@ -66,12 +67,28 @@ def serve(service: Service, bound: socket.socket, on_ready: Callable[[str], None
     server = build_server(service)
     gc.collect()
     gc.freeze()  # models and modules stay: collecting them again and again would delay requests
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as set by nohup
+        signal.signal(signal.SIGHUP, lambda number, frame: reload_in_background(service))
     bound.listen(BACKLOG)  # clients may connect as soon as the URL is printed
     on_ready(socket_url(bound))
     try:
         server.run(sockets=[bound])
     except KeyboardInterrupt:
         return
+
+
+def reload_in_background(service: Service) -> threading.Thread:
+    """Load the models of a service again in a thread; requests are processed meanwhile."""
+
+    def reload() -> None:
+        gc.unfreeze()  # so that the old models can be collected
+        service.reload()
+        gc.collect()
+        gc.freeze()
+
+    thread = threading.Thread(target=reload, name="reload", daemon=True)
+    thread.start()
+    return thread
 
 
 def build_server(service: Service) -> uvicorn.Server:
@@ -82,7 +99,8 @@ def build_server(service: Service) -> uvicorn.Server:
         log_level="error",  # invalid HTTP from clients is not worth a warning
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(service.access.trusted_proxies),
+        forwarded_allow_ips=list(service.access.trusted_proxies),
         ws="none",
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -1,5 +1,7 @@
 """What the routes share: loaded models, their queues, stored traces, limits and metrics."""
 
+import logging
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -8,6 +10,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from regard.config.errors import did_you_mean
+from regard.errors import RegardError
 from regard.machine import available_cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher, BatchResult, search_cost
@@ -21,6 +24,7 @@ from regard.serving.trace_store import TraceStore
 from regard.training.task import Ability
 
 DEFAULT_BEAM = 4
+log = logging.getLogger(__name__)
 
 
 class Service:
@@ -39,6 +43,7 @@ class Service:
         self.beam = beam
         """Beam width of requests that set none."""
         self.metrics = Metrics()
+        self._reloading = threading.Lock()
         self.traces = TraceStore(self.limits.max_traces, self.limits.max_queue)
         self.batchers: dict[str, Batcher[Any, Any, Any]] = {}
         self.generation_pools: dict[str, GenerationPool] = {}
@@ -124,6 +129,18 @@ class Service:
         result = self.batchers[model.name].submit(texts, job)
         limit = self.limits.timeout
         return await wait_for_result(request, result, limit if timeout is None else min(timeout, limit))
+
+    def reload(self) -> None:
+        """Load all models again from their folders; a model that cannot be loaded stays as it is."""
+        with self._reloading:
+            for model in self.models:
+                try:
+                    model.reload()
+                except (RegardError, OSError) as error:
+                    log.error("%s was not reloaded: %s", model.name, error)
+                else:
+                    log.warning("%s was reloaded", model.name)
+            self.__dict__.pop("vocabularies", None)  # they have the old tokenizers
 
     async def close(self) -> None:
         """Finish the accepted requests and stop all threads."""
