@@ -10,7 +10,7 @@ Names are imported when they are first used, so that `import regard` is instant.
 
 from typing import TYPE_CHECKING
 
-from regard.registry import lazily
+from regard.lazy_imports import lazy_exports
 from regard.version import __version__
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ _ERRORS = (
     "RunError",
 )
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         **dict.fromkeys(_RESULTS, "regard.decoding.results"),

@@ -13,8 +13,6 @@ Third-party packages add entries in one of two ways:
 
       @POSITIONS.register("my-scheme")
       class MyScheme: ...
-
-`lazily` does the same for the public names of a package, so that a command pays only for what it needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +20,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from regard.errors import ConfigError
 
@@ -129,19 +127,3 @@ TASK_REGISTRY: Registry[object] = Registry(
     },
 )
 """Classes of `regard.training.task.Task`, by the name in `regard train NAME`; here so that `--help` can list them."""
-
-
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package; `homes` maps each of its names to the module that defines it.
-
-    >>> find, names = lazily("example", {"sqrt": "math"})
-    >>> find("sqrt")(9.0), names()
-    (3.0, ['sqrt'])
-    """
-
-    def find(name: str) -> Any:
-        if name in homes:
-            return getattr(import_module(homes[name]), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-
-    return find, lambda: sorted(homes)

@@ -14,7 +14,7 @@ import regard as package
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
-from regard.evaluation import scoring
+from regard.evaluation import likelihood
 
 PAIRS = [("w4 w5", "w6 w7"), ("w8", "w9 w10 w11")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
@@ -125,7 +125,7 @@ def test_streams_are_scored_line_by_line(models: Path, tmp_path: Path) -> None:
 
 def test_files_are_scored_in_batches(models: Path, tmp_path: Path) -> None:
     (tmp_path / "texts").write_text("w4\nw5\n")
-    with mock.patch.object(scoring, "score_texts", wraps=scoring.score_texts) as scored:
+    with mock.patch.object(likelihood, "score_texts", wraps=likelihood.score_texts) as scored:
         regard("score", models / "gpt", "--data", tmp_path / "texts")
     assert [call.args[1] for call in scored.call_args_list] == [["w4", "w5"]]
 

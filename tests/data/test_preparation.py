@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import Config, load_config
-from regard.data.preparation import data_key, fingerprint, is_held_out, load_or_build_store, pair_stats
+from regard.data.preparation import data_key, files_fingerprint, is_held_out, load_or_build_store, pair_stats
 from regard.data.prepare_documents import prepare_documents, split_tail
 from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import builtin
@@ -135,27 +135,27 @@ def test_key_follows_from_content_and_settings(tmp_path: Path) -> None:
     a, b, c, d = (str(tmp_path / name) for name in names)
     for path in (a, b, c, d):
         Path(path).write_text("x\ty\n")
-    key = fingerprint([a], {"longest": 9})
+    key = files_fingerprint([a], {"longest": 9})
     assert len(key) == 32
-    assert key == fingerprint([a], {"longest": 9}) == fingerprint([b], {"longest": 9})
+    assert key == files_fingerprint([a], {"longest": 9}) == files_fingerprint([b], {"longest": 9})
     others = [([a], {"longest": 8}), ([c], {"longest": 9}), ([d], {"longest": 9}), ([a, b], {"longest": 9})]
-    assert len({key, *(fingerprint(files, settings) for files, settings in others)}) == 5
+    assert len({key, *(files_fingerprint(files, settings) for files, settings in others)}) == 5
     Path(a).write_text("x\tz\n")
-    assert fingerprint([a], {"longest": 9}) != key
-    assert fingerprint([a, b], {}) != fingerprint([b, a], {})
+    assert files_fingerprint([a], {"longest": 9}) != key
+    assert files_fingerprint([a, b], {}) != files_fingerprint([b, a], {})
 
 
 def test_key_of_builtin_corpora_follows_from_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*builtin.PAIR_CORPORA, *builtin.DOCUMENT_CORPORA]
-    keys = {fingerprint([name], {}) for name in names}
+    keys = {files_fingerprint([name], {}) for name in names}
     assert len(keys) == len(names)
     monkeypatch.setattr(builtin, "__version__", "99")
-    assert not keys & {fingerprint([name], {}) for name in names}
+    assert not keys & {files_fingerprint([name], {}) for name in names}
 
 
 def error_message(file: str) -> str:
     with pytest.raises(DataError) as error:
-        fingerprint([file], {})
+        files_fingerprint([file], {})
     return str(error.value)
 
 

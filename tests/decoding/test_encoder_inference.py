@@ -23,7 +23,7 @@ from regard.config import (
     TokenizerConfig,
 )
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.text_encoder import TextEncoder, TextOrPair, embed, label_probabilities, tag_probabilities
+from regard.decoding.encoder_inference import TextEncoder, TextOrPair, embed, label_probabilities, tag_probabilities
 from regard.errors import ConfigError
 from regard.models import save
 

@@ -17,7 +17,7 @@ import regard
 from random_models import SMALL, saved, sources
 from regard.choices import EngineName
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig
-from regard.decoding.engines.ctranslate2 import converted_folder, fingerprint
+from regard.decoding.engines.ctranslate2 import converted_folder, model_fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError
@@ -113,7 +113,7 @@ def test_a_conversion_is_cached_and_renewed_when_the_weights_change(tmp_path: Pa
     folder = tmp_path / "model"
     saved(folder, EncoderDecoderConfig(**SMALL))
     converted = converted_folder(folder, "int8")
-    assert converted == folder / "ctranslate2" / f"int8-{fingerprint(folder)}"
+    assert converted == folder / "ctranslate2" / f"int8-{model_fingerprint(folder)}"
     modified = (converted / "model.bin").stat().st_mtime_ns
     assert converted_folder(folder, "int8") == converted
     assert (converted / "model.bin").stat().st_mtime_ns == modified
@@ -145,7 +145,7 @@ def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
     assert list((folder / "ctranslate2").iterdir()) == []
     assert converted_folder(folder, "int8") == converted
     fill_disks(monkeypatch, folder, tmp_path / "cache")
-    name = f"float32-{fingerprint(folder)}"
+    name = f"float32-{model_fingerprint(folder)}"
     with pytest.raises(ModelError) as error:
         converted_folder(folder, "float32")
     assert str(error.value).startswith(f"{converted.parent / name}: ")

@@ -46,7 +46,7 @@ class Spelled(Echo):
     def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
         found = [Hypothesis(ids, -rank, -rank) for rank, ids in enumerate(self.ways)]
-        return [found[: task.search.n_best + task.search.spare] for _ in task.sources]
+        return [found[: task.search.n_best + task.search.extra_hypotheses] for _ in task.sources]
 
 
 def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS) -> Tokenizer:
@@ -86,7 +86,7 @@ def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score(
     (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(n_best=3)))
     assert [one.score for one in found.sentences[0].alternatives] == [0]  # there are no others
     ready.translate(["one"], TranslationOptions())
-    assert [task.search.spare for task in engine.tasks] == [4, 4, 0]  # of one, there is nothing to tell apart
+    assert [task.search.extra_hypotheses for task in engine.tasks] == [4, 4, 0]  # one needs no others
 
 
 def test_a_line_stays_whole_where_that_is_asked() -> None:

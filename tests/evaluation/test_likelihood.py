@@ -14,8 +14,8 @@ from regard.data.lines import InvalidLines
 from regard.data.readers.base import Pair
 from regard.decoding.results import TextScore
 from regard.errors import DataError
-from regard.evaluation import scoring
-from regard.evaluation.scoring import (
+from regard.evaluation import likelihood
+from regard.evaluation.likelihood import (
     Likelihood,
     evaluate_language_model,
     scorable_pairs,
@@ -141,7 +141,7 @@ def test_pairs_past_the_learned_positions_are_invalid(tmp_path: Path) -> None:
 
 
 def test_pairs_longer_than_the_scoring_limit_are_invalid(translator: regard.Model) -> None:
-    with mock.patch.object(scoring, "MAX_SCORED_TOKENS", 4), pytest.raises(DataError) as error:
+    with mock.patch.object(likelihood, "MAX_SCORED_TOKENS", 4), pytest.raises(DataError) as error:
         list(scorable_pairs(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", InvalidLines()))
     assert str(error.value) == (
         "a.tsv: pair 1 has a source of 5 tokens with its end, but at most 4 can be scored; shorten it, "

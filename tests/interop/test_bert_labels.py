@@ -19,7 +19,7 @@ from regard.config import ClassHeadConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.errors import ModelError
 from regard.interop import import_huggingface
 from regard.interop.huggingface import export_huggingface
-from regard.models import load
+from regard.models import load_network
 from regard.models.network import EncoderNetwork
 
 logging.set_verbosity_error()
@@ -58,7 +58,7 @@ def test_label_heads_round_trip_as_bert(words: bool, tmp_path: Path) -> None:
     assert torch.allclose(logits[mask] if words else logits, expected, atol=1e-4)
 
     report = import_huggingface(tmp_path / "exported", tmp_path / "again")
-    again = load(tmp_path / "again")
+    again = load_network(tmp_path / "again")
     assert isinstance(again.config.model, EncoderOnlyConfig)
     assert again.config.model.head == head
     assert report.skipped == ()
@@ -76,7 +76,7 @@ def test_labels_without_unique_names_are_numbered(tmp_path: Path) -> None:
     theirs.config.id2label = {0: "same", 1: "same", 2: "other"}
     theirs.save_pretrained(tmp_path / "original")
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    model = load(tmp_path / "ours").config.model
+    model = load_network(tmp_path / "ours").config.model
     assert isinstance(model, EncoderOnlyConfig)
     assert model.head == TagHeadConfig(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
 

@@ -43,7 +43,7 @@ from regard.data.tokenizer import train_tokenizer
 from regard.errors import ModelError
 from regard.interop import export_ctranslate2, import_huggingface
 from regard.interop.huggingface import export_huggingface
-from regard.models import EncoderOnlyTransformer, load, save
+from regard.models import EncoderOnlyTransformer, load_network, save
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -124,7 +124,7 @@ def test_translators_round_trip_as_marian(settings: dict[str, Any], tmp_path: Pa
         assert ended == greedy_decode(network, config, text[:-1], [config.tokens.start], 12)
 
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    again = load(tmp_path / "again")
+    again = load_network(tmp_path / "again")
     logits = again.network.double()(source, target, source_mask, target_mask)
     assert float((logits - expected)[target_mask].abs().max()) < TOLERANCE
     assert again.config.tokens == config.tokens
@@ -150,7 +150,7 @@ def test_language_models_round_trip_as_gpt2(settings: dict[str, Any], tmp_path: 
         assert ended == greedy_decode(network, config, None, prompt, 10)
 
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    again = load(tmp_path / "again")
+    again = load_network(tmp_path / "again")
     assert float((again.network(ids, mask) - expected)[mask].abs().max()) < TOLERANCE
 
 
@@ -170,7 +170,7 @@ def test_encoders_round_trip_as_bert(settings: dict[str, Any], tmp_path: Path) -
         assert torch.allclose(outputs.pooler_output, network.pool(memory), atol=TOLERANCE)
 
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    again = load(tmp_path / "again").network
+    again = load_network(tmp_path / "again").network
     assert isinstance(again, EncoderOnlyTransformer)
     assert torch.allclose(again.pool(again.encode(ids, mask)), network.pool(memory), atol=TOLERANCE)
 
@@ -199,7 +199,7 @@ def test_masked_language_models_round_trip_as_bert(settings: dict[str, Any], tmp
     assert tokenizer.mask_token_id == 4
 
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    again = load(tmp_path / "again")
+    again = load_network(tmp_path / "again")
     assert (
         float((again.network.logits(again.network.encode(ids, mask).states) - expected)[mask].abs().max()) < TOLERANCE
     )

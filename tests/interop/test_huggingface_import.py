@@ -30,7 +30,7 @@ from transformers import (
 
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.interop import ImportReport, SkippedTensor, import_huggingface
-from regard.models import EncoderOnlyTransformer, LoadedNetwork, load
+from regard.models import EncoderOnlyTransformer, LoadedNetwork, load_network
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -128,7 +128,7 @@ def random_batch(seed: int, vocab_size: int, max_length: int = 12, rows: int = 4
 def import_model(model: Any, tmp_path: Path) -> tuple[LoadedNetwork, ImportReport]:
     model.save_pretrained(tmp_path / "original")
     report = import_huggingface(tmp_path / "original", tmp_path / "ours")
-    return load(tmp_path / "ours"), report
+    return load_network(tmp_path / "ours"), report
 
 
 def difference(ours: Tensor, theirs: Tensor, mask: Tensor) -> float:
@@ -255,7 +255,7 @@ def test_a_shared_marian_matrix_may_have_any_of_its_names(name: str, tmp_path: P
     theirs.save_pretrained(tmp_path / "original")
     rewrite(tmp_path / "original", lambda tensors: {name: tensors.pop("model.shared.weight"), **tensors})
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert marian_difference(theirs, load(tmp_path / "ours"), 5) < TOLERANCE
+    assert marian_difference(theirs, load_network(tmp_path / "ours"), 5) < TOLERANCE
 
 
 def test_a_tied_bert_matrix_may_have_its_other_name(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_tied_bert_matrix_may_have_its_other_name(tmp_path: Path) -> None:
     embedding, output = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
     rewrite(tmp_path / "original", lambda tensors: {output: tensors.pop(embedding), **tensors})
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert bert_difference(theirs.bert, load(tmp_path / "ours"), 5) < TOLERANCE
+    assert bert_difference(theirs.bert, load_network(tmp_path / "ours"), 5) < TOLERANCE
 
 
 def test_a_shared_marian_ignores_decoder_vocab_size(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_shared_marian_ignores_decoder_vocab_size(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "original" / "config.json").read_text())
     write_json(tmp_path / "original" / "config.json", settings | {"decoder_vocab_size": 5})
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert marian_difference(theirs, load(tmp_path / "ours"), 5) < TOLERANCE
+    assert marian_difference(theirs, load_network(tmp_path / "ours"), 5) < TOLERANCE
 
 
 def test_a_gpt2_without_head_is_imported(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_old_gpt2_files_with_masks_and_a_copy_of_the_tied_matrix_are_imported(tm
 
     rewrite(tmp_path / "original", old)
     report = import_huggingface(tmp_path / "original", tmp_path / "ours")
-    ours = load(tmp_path / "ours")
+    ours = load_network(tmp_path / "ours")
     assert gpt2_difference(theirs, ours, 4) < TOLERANCE
     assert report.skipped == ()
     assert isinstance(ours.config.model, DecoderOnlyConfig)
@@ -312,7 +312,7 @@ def test_a_gpt2_head_that_differs_from_the_embedding_is_kept_even_if_the_config_
     settings = json.loads((tmp_path / "original" / "config.json").read_text())
     write_json(tmp_path / "original" / "config.json", settings | {"tie_word_embeddings": True})
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert gpt2_difference(theirs, load(tmp_path / "ours"), 4) < TOLERANCE
+    assert gpt2_difference(theirs, load_network(tmp_path / "ours"), 4) < TOLERANCE
 
 
 def test_a_gpt2_classifier_is_imported_without_its_head(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_old_names_of_bert_norms_are_understood(tmp_path: Path) -> None:
 
     rewrite(tmp_path / "original", rename)
     report = import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert bert_difference(theirs, load(tmp_path / "ours"), 7) < TOLERANCE
+    assert bert_difference(theirs, load_network(tmp_path / "ours"), 7) < TOLERANCE
     assert report.skipped == ()
 
 
@@ -404,7 +404,7 @@ def test_the_pooling_of_sentence_transformers_is_followed(mode: Any, pooling: st
     theirs.save_pretrained(tmp_path / "original")
     write_json(tmp_path / "original" / "1_Pooling" / "config.json", {"pooling_mode": mode})
     report = import_huggingface(tmp_path / "original", tmp_path / "ours")
-    model = load(tmp_path / "ours").config.model
+    model = load_network(tmp_path / "ours").config.model
     assert isinstance(model, EncoderOnlyConfig)
     assert model.pooling == pooling
     assert report.skipped == tuple(
@@ -426,7 +426,7 @@ def test_sharded_weights_are_read(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "original", max_shard_size="5KB")
     assert len(list((tmp_path / "original").glob("model-*.safetensors"))) > 1
     import_huggingface(tmp_path / "original", tmp_path / "ours")
-    assert bert_difference(theirs, load(tmp_path / "ours"), 9) < TOLERANCE
+    assert bert_difference(theirs, load_network(tmp_path / "ours"), 9) < TOLERANCE
 
 
 def rewrite(folder: Path, change: Any) -> None:

@@ -29,7 +29,7 @@ from regard.interop.bert import bert_mappings
 from regard.interop.gpt2 import gpt2_mappings
 from regard.interop.hf_spec import TensorMapping, to_huggingface, to_regard
 from regard.interop.marian import marian_mappings
-from regard.models import build, load
+from regard.models import build, load_network
 
 SMALL: dict[str, Any] = {
     "vocab_size": 11,
@@ -118,7 +118,7 @@ def import_error(source: Path) -> str:
 def test_mappings_work_in_both_directions(kind: str, source: Path) -> None:
     write(source, kind)
     report = import_huggingface(source, source.parent / "out")
-    tensors, mappings = load(source.parent / "out").network.state_dict(), mappings_of(MODELS[kind])
+    tensors, mappings = load_network(source.parent / "out").network.state_dict(), mappings_of(MODELS[kind])
     hf_tensors = to_huggingface(mappings, tensors)
     again = to_regard(mappings, hf_tensors)
     assert all(torch.equal(again[name], tensors[name]) for name in again)
@@ -398,7 +398,7 @@ def test_an_existing_folder_is_not_overwritten(source: Path) -> None:
 def test_missing_parent_folders_are_created(source: Path) -> None:
     write(source, "gpt2")
     report = import_huggingface(str(source), str(source.parent / "a" / "b" / "out"))
-    assert load(report.folder).config.model == MODELS["gpt2"].model_copy(update={"attention_dropout": 0.1})
+    assert load_network(report.folder).config.model == MODELS["gpt2"].model_copy(update={"attention_dropout": 0.1})
 
 
 def test_an_unwritable_folder_is_refused(source: Path) -> None:
@@ -431,7 +431,7 @@ def test_an_end_token_outside_the_vocabulary_is_replaced_with_a_note(source: Pat
     write(source, "gpt2", bos_token_id=50256, eos_token_id=50256)
     report = import_huggingface(source, source.parent / "out")
     assert report.notes[0] == "The folder does not define the end token; id 10 is used."
-    tokens = load(report.folder).config.tokens
+    tokens = load_network(report.folder).config.tokens
     assert {tokens.pad, tokens.unknown, tokens.start, tokens.end} == {10}
 
 
@@ -447,7 +447,7 @@ def test_general_names_of_settings_are_understood(source: Path) -> None:
     general = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
     settings = {"model_type": "gpt2", "vocab_size": 11, "n_inner": 12, **general}
     (source / "config.json").write_text(json.dumps(settings))
-    model = load(import_huggingface(source, source.parent / "out").folder).config.model
+    model = load_network(import_huggingface(source, source.parent / "out").folder).config.model
     assert isinstance(model, DecoderOnlyConfig)
     assert (model.width, model.layers, model.heads) == (8, 2, 2)
 

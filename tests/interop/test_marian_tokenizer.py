@@ -19,7 +19,7 @@ from regard.data.tokenizer import Tokenizer as OurTokenizer
 from regard.errors import ModelError
 from regard.interop import import_huggingface
 from regard.interop.marian_tokenizer import PieceType, marian_tokenizers, parse_sentencepiece, read_sentencepiece
-from regard.models import load
+from regard.models import load_network
 
 ENGLISH = "the cat sat on mat dog runs quickly through green field sings old songs rivers seas 12 345 hello, world! ½"
 ITALIAN = "il gatto è seduto sul tappeto cane corre nel campo perché città più ciao, mondo! ñandú ß 漢字 漢 字"
@@ -169,7 +169,9 @@ def test_an_imported_marian_has_both_tokenizers_and_the_ids_of_its_special_token
     )
     report = import_huggingface(tmp_path / "huggingface", tmp_path / "ours")
     assert report.notes == ()
-    assert load(report.folder).config.tokens == SpecialTokensConfig(pad=size - 1, unknown=1, start=size - 1, end=0)
+    assert load_network(report.folder).config.tokens == SpecialTokensConfig(
+        pad=size - 1, unknown=1, start=size - 1, end=0
+    )
     for name, tokenizer in zip(
         ("tokenizer.json", "target_tokenizer.json"), ours(tmp_path / "huggingface"), strict=True
     ):

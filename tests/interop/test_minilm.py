@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import BertModel
 
 from regard.interop import ImportReport, SkippedTensor, export_huggingface, import_huggingface
-from regard.models import EncoderOnlyTransformer, load
+from regard.models import EncoderOnlyTransformer, load_network
 
 SENTENCES = [
     "Yes.",
@@ -56,7 +56,7 @@ def test_embeddings_of_a_trained_model_equal_hugging_face(report: ImportReport) 
     theirs = BertModel.from_pretrained(minilm()).eval()
     states = theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state
     expected = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-    network = load(report.folder).network
+    network = load_network(report.folder).network
     assert isinstance(network, EncoderOnlyTransformer)
     pooled = network(ids, mask)
     assert pooled.shape == expected.shape == (12, 384)
@@ -67,7 +67,7 @@ def test_embeddings_of_a_trained_model_equal_hugging_face(report: ImportReport) 
 @torch.no_grad()
 def test_similar_sentences_have_similar_embeddings(report: ImportReport) -> None:
     ids, mask = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
-    pooled = load(report.folder).network(ids, mask)
+    pooled = load_network(report.folder).network(ids, mask)
     similarity = torch.cosine_similarity(pooled[1], pooled, dim=-1)
     assert similarity.argsort(descending=True)[1] == 2  # the other sentence about a cat is the nearest
     assert float(similarity[2]) > 0.7
@@ -83,7 +83,7 @@ def test_the_report_lists_skipped_tensors_and_notes(report: ImportReport) -> Non
         "sentence-transformers scales these vectors to length 1; regard does it with normalize=True.",
         "The folder's tokenizer.json truncates texts to 128 tokens; the imported one does not truncate.",
     )
-    tokens = load(report.folder).config.tokens
+    tokens = load_network(report.folder).config.tokens
     assert (tokens.pad, tokens.unknown, tokens.start, tokens.end) == (0, 100, 101, 102)
 
 
@@ -94,4 +94,4 @@ def test_embeddings_of_the_exported_model_equal_sentence_transformers(report: Im
     assert export_huggingface(report.folder, tmp_path / "exported").notes == ()
     theirs = torch.from_numpy(SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(SENTENCES))
     ids, mask = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
-    assert float((theirs - load(report.folder).network(ids, mask)).abs().max()) < 1e-4
+    assert float((theirs - load_network(report.folder).network(ids, mask)).abs().max()) < 1e-4

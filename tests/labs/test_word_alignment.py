@@ -5,7 +5,7 @@ import torch
 
 from regard.labs.alignment import alignment_error_rate, attention_links, diagonal, merge_tokens, one_link_per_word
 from regard.labs.translators import toy_pairs
-from regard.phrasebook import AlignedPair, split_words
+from regard.phrasebook import AlignedPair, words_and_punctuation
 
 
 def test_weights_are_summed_over_source_tokens_and_averaged_over_target_tokens() -> None:
@@ -34,6 +34,6 @@ def test_toy_pairs_are_distinct_and_every_word_is_aligned() -> None:
     pairs = toy_pairs()
     assert len({pair.source for pair in pairs}) == len(pairs)
     for pair in pairs[:50]:
-        source, target = len(split_words(pair.source)), len(split_words(pair.target))
+        source, target = len(words_and_punctuation(pair.source)), len(words_and_punctuation(pair.target))
         assert {i for i, _ in pair.alignment} == set(range(source))
         assert {j for _, j in pair.alignment} == set(range(target))

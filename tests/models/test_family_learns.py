@@ -26,7 +26,7 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.models import Network, build
-from regard.training.losses import NextToken, TokenBatch
+from regard.training.losses import CausalLMObjective, TokenBatch
 
 TOKENS = SpecialTokensConfig()
 COPY, REVERSE, TRANSLATE = 4, 5, 6
@@ -117,7 +117,7 @@ def trained_accuracy(config: ModelConfig, steps: int, longest: int = 5, seed: in
     torch.manual_seed(seed)
     draw = random.Random(seed)
     network = build(config.model_copy(update={"dropout": 0.0}))
-    objective = NextToken(network, label_smoothing=0.0)
+    objective = CausalLMObjective(network, label_smoothing=0.0)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
     for step in range(steps):
         for group in optimizer.param_groups:

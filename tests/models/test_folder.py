@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from family import FAMILY, Batch, hidden, make
 from regard.config import Config
 from regard.errors import ModelError
-from regard.models import load, save
+from regard.models import load_network, save
 from regard.models.folder import assign_tensors, named_tensors
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 def load_error(folder: Path) -> str:
     with pytest.raises(ModelError) as error:
-        load(folder)
+        load_network(folder)
     assert error.value.exit_code == 3
     return str(error.value)
 
@@ -37,7 +37,7 @@ def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> Non
     config = Config(model=FAMILY[name])
     network = make(config.model)
     save(tmp_path / "model", network, config)
-    model = load(tmp_path / "model")
+    model = load_network(tmp_path / "model")
     assert model.config == config
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
@@ -56,7 +56,7 @@ def test_shared_matrices_are_saved_once_and_stay_shared(tmp_path: Path) -> None:
     names = load_file(tmp_path / "model" / "model.safetensors")
     assert "encoder.embedding.weight" in names
     assert "output.weight" not in names
-    network = load(tmp_path / "model").network
+    network = load_network(tmp_path / "model").network
     assert network.get_parameter("encoder.embedding.weight") is network.get_parameter("output.weight")
 
 
@@ -79,7 +79,7 @@ def test_a_folder_has_only_json_safetensors_and_text(folder: Path) -> None:
 
 def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
     shutil.move(folder, tmp_path / "elsewhere")
-    assert load(tmp_path / "elsewhere").network(torch.tensor([[1, 2]])).shape == (1, 2, 23)
+    assert load_network(tmp_path / "elsewhere").network(torch.tensor([[1, 2]])).shape == (1, 2, 23)
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from regard.config import (
     LinformerAttentionConfig,
     WindowAttentionConfig,
 )
-from regard.models import build, load, save
+from regard.models import build, load_network, save
 from regard.nn import DecoderCache, FullAttention, KeyValueCache
 
 SMALL: dict[str, Any] = {"vocab_size": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
@@ -44,7 +44,7 @@ def test_shared_linformer_projections_are_saved_once(tmp_path: Path) -> None:
         network = build(config.model).eval()
         assert sum(parameter.numel() for parameter in network.parameters()) == plain + count * 8 * 24
         save(tmp_path / sharing, network, config)
-        loaded = load(tmp_path / sharing).network
+        loaded = load_network(tmp_path / sharing).network
         assert sum(parameter.numel() for parameter in loaded.parameters()) == plain + count * 8 * 24
         ids = torch.randint(0, 16, (2, 9))
         assert torch.equal(loaded(ids), network(ids))
@@ -55,7 +55,7 @@ def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
     network = build(config.model).eval()
     save(tmp_path / "bigbird", network, config)
     ids = torch.randint(0, 16, (2, 40))
-    assert torch.equal(load(tmp_path / "bigbird").network(ids), network(ids))
+    assert torch.equal(load_network(tmp_path / "bigbird").network(ids), network(ids))
 
 
 def test_the_maximum_length_is_the_smaller_of_positions_and_projections() -> None:

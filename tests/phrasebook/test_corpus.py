@@ -9,7 +9,7 @@ import pytest
 
 from regard import phrasebook
 from regard.errors import ConfigError
-from regard.phrasebook import AlignedPair, SplitName, split_words
+from regard.phrasebook import AlignedPair, SplitName, words_and_punctuation
 from regard.phrasebook.corpus import MIN_TRAIN_COUNT
 
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
@@ -61,9 +61,11 @@ def test_dev_and_test_sentences_are_not_in_train() -> None:
 
 def test_dev_and_test_words_are_frequent_in_train() -> None:
     for side in ("source", "target"):
-        seen = Counter(word for pair in phrasebook.split("train") for word in split_words(getattr(pair, side)))
+        seen = Counter(
+            word for pair in phrasebook.split("train") for word in words_and_punctuation(getattr(pair, side))
+        )
         for pair in phrasebook.split("dev") + phrasebook.split("test"):
-            assert all(seen[word] >= MIN_TRAIN_COUNT for word in split_words(getattr(pair, side))), pair
+            assert all(seen[word] >= MIN_TRAIN_COUNT for word in words_and_punctuation(getattr(pair, side))), pair
 
 
 def test_first_sentence_is_in_test() -> None:
@@ -78,7 +80,7 @@ def test_unknown_split_is_an_error() -> None:
 
 
 def test_sentences_are_short_and_well_formed(pairs: list[AlignedPair]) -> None:
-    lengths = [len(split_words(pair.source)) for pair in pairs]
+    lengths = [len(words_and_punctuation(pair.source)) for pair in pairs]
     assert 5 <= sum(lengths) / len(lengths) <= 8
     assert max(lengths) <= 15
     for lines in ([pair.source for pair in pairs], [pair.target for pair in pairs]):
@@ -93,7 +95,7 @@ def test_some_statements_have_no_full_stop(pairs: list[AlignedPair]) -> None:
 
 def test_every_word_is_aligned(pairs: list[AlignedPair]) -> None:
     for pair in pairs:
-        source, target = split_words(pair.source), split_words(pair.target)
+        source, target = words_and_punctuation(pair.source), words_and_punctuation(pair.target)
         assert {i for i, _ in pair.alignment} == set(range(len(source))), pair
         assert {j for _, j in pair.alignment} == set(range(len(target))), pair
 
@@ -107,7 +109,10 @@ def test_alignment_of_known_words(pairs: list[AlignedPair]) -> None:
     }  # fmt: skip
     counts: Counter[str] = Counter()
     for pair in pairs:
-        source, target = split_words(pair.source), [word.lower() for word in split_words(pair.target)]
+        source, target = (
+            words_and_punctuation(pair.source),
+            [word.lower() for word in words_and_punctuation(pair.target)],
+        )
         for i, word in enumerate(source):
             if word in known and not (word == "two" and source[i - 1].lower() == "you"):
                 partners = {target[j] for a, j in pair.alignment if a == i}

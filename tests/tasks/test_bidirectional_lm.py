@@ -14,7 +14,7 @@ from regard.cli.input_output import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.errors import ConfigError
 from regard.models.recurrent import BidirectionalLanguageModel as Network
-from regard.training.losses import BidirectionalBatch, BothDirections
+from regard.training.losses import BidirectionalBatch, BidirectionalLMObjective
 from regard.training.runner import run_training
 from small_runs import lines, request, run
 
@@ -36,7 +36,7 @@ def bidirectional(batch: Batch) -> BidirectionalBatch:
 @given(batch=batches())
 def test_the_loss_is_the_sum_of_two_language_models(batch: Batch) -> None:
     network, both = make_network(), bidirectional(batch)
-    loss = BothDirections(network, 0.0)(both)
+    loss = BidirectionalLMObjective(network, 0.0)(both)
     expected = 0.0
     for row in range(len(batch.target)):
         mask = batch.target_mask[row]

@@ -25,7 +25,7 @@ from regard.config import (
 )
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
-from regard.training.losses import MaskedBatch, MaskedToken
+from regard.training.losses import MaskedBatch, MaskedLMObjective
 from small_runs import command, lines, numbers, run
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -256,7 +256,7 @@ def test_the_pooling_is_not_trained() -> None:
         head=TokenHeadConfig(),
         pooling="first-dense",
     )
-    objective = MaskedToken(build(model), 0.0)  # type: ignore[arg-type]
+    objective = MaskedLMObjective(build(model), 0.0)  # type: ignore[arg-type]
     ids, none = torch.randint(4, 9, (2, 5)), torch.zeros(2, 5, dtype=torch.bool)
     for selected in (torch.ones(2, 5, dtype=torch.bool), none):  # the shard of a process may have no masks
         objective.zero_grad()

@@ -69,9 +69,9 @@ class BoundToy:
         self.train_ids, self.valid_ids = (split.store.columns[0].ids for split in (prepared.train, prepared.valid))
 
     def objective(self):
-        from regard.training.losses import NextToken
+        from regard.training.losses import CausalLMObjective
 
-        return NextToken(self.network, self.config.training.label_smoothing)
+        return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
     def batches(self, position):
         epoch, batch = position.epoch, position.batch

@@ -29,7 +29,7 @@ from regard.errors import ConfigError
 from regard.models import Network, build
 from regard.models.folder import named_tensors
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
-from regard.training.losses import NextToken, TokenBatch
+from regard.training.losses import CausalLMObjective, TokenBatch
 from regard.training.optimizers import (
     CombinedOptimizer,
     DivergedError,
@@ -229,7 +229,7 @@ def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
 
 def after(network: Network, batches: list[TokenBatch], **settings: float) -> dict[str, torch.Tensor]:
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    update(NextToken(network, 0.1), optimizer, batches, 0.5, **settings)  # type: ignore[arg-type]
+    update(CausalLMObjective(network, 0.1), optimizer, batches, 0.5, **settings)  # type: ignore[arg-type]
     return named_tensors(network)
 
 
@@ -259,7 +259,7 @@ def test_padding_does_not_change_the_loss(sentences: Sentences) -> None:
         batch.source,
         batch.source_mask,
     )
-    objective = NextToken(network, 0.1)
+    objective = CausalLMObjective(network, 0.1)
     assert torch.allclose(objective(batch).loss, objective(other).loss, atol=TOLERANCE)
 
 
@@ -269,7 +269,7 @@ def test_the_reported_loss_is_the_sum_over_targets_without_padding(sentences: Se
     batch = batch_of(sentences, network)
     logits = network(batch.source, batch.target, batch.source_mask, batch.target_mask)
     log_p = logits.log_softmax(-1).gather(2, batch.labels[..., None]).squeeze(2)
-    result = update(NextToken(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
+    result = update(CausalLMObjective(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
     assert result.targets == int(sentences.target_mask.sum())
     assert result.cross_entropy == pytest.approx(float(-log_p.detach()[sentences.target_mask].sum()))
     assert result.loss == pytest.approx(result.cross_entropy)

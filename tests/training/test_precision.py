@@ -16,7 +16,7 @@ from regard.training import environment
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
 from regard.training.environment import MatmulPeak, matmul_peak
-from regard.training.losses import NextToken, TokenBatch, projected_cross_entropy, smoothed_cross_entropy
+from regard.training.losses import CausalLMObjective, TokenBatch, projected_cross_entropy, smoothed_cross_entropy
 from regard.training.optimizers import update
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
@@ -38,7 +38,7 @@ def gradient(config: ModelConfig, dtype: torch.dtype) -> Tensor:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, matmul_dtype=dtype)
+    update(CausalLMObjective(network, 0.1), optimizer, [sentences(network)], 0.0, matmul_dtype=dtype)
     assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 

@@ -29,13 +29,13 @@ from regard.nn.taps import open_taps
 from regard.training.losses import (
     Batch,
     BidirectionalBatch,
-    BothDirections,
+    BidirectionalLMObjective,
+    CausalLMObjective,
     LabelBatch,
+    LabelObjective,
     MaskedBatch,
-    MaskedToken,
-    NextToken,
+    MaskedLMObjective,
     Objective,
-    PredictLabels,
     RDrop,
     TokenBatch,
     projected_rdrop,
@@ -81,18 +81,19 @@ def translation() -> tuple[Objective[Any], Batch]:
     network = build(EncoderDecoderConfig(**SHAPE))
     source, target = torch.randint(4, 20, (2, 6, 9))
     batch = TokenBatch(target, target.roll(-1, 1), random_mask(6, 9), source, random_mask(6, 9))
-    return NextToken(network, 0.1), batch
+    return CausalLMObjective(network, 0.1), batch
 
 
 def language_model() -> tuple[Objective[Any], Batch]:
     target = torch.randint(4, 20, (6, 9))
-    return NextToken(build(DecoderOnlyConfig(**SHAPE)), 0.0), TokenBatch(target, target.roll(-1, 1))
+    return CausalLMObjective(build(DecoderOnlyConfig(**SHAPE)), 0.0), TokenBatch(target, target.roll(-1, 1))
 
 
 def bidirectional() -> tuple[Objective[Any], Batch]:
     model = BidirectionalLanguageModelConfig(vocab_size=20, width=16, dropout=0.3)
     target = torch.randint(4, 20, (6, 9))
-    return BothDirections(build(model), 0.1), BidirectionalBatch(target, target.roll(-1, 1), random_mask(6, 9))  # type: ignore[arg-type]
+    objective = BidirectionalLMObjective(build(model), 0.1)  # type: ignore[arg-type]
+    return objective, BidirectionalBatch(target, target.roll(-1, 1), random_mask(6, 9))
 
 
 def encoder(model: ModelConfig) -> Any:
@@ -102,7 +103,7 @@ def encoder(model: ModelConfig) -> Any:
 def masked() -> tuple[Objective[Any], Batch]:
     ids, mask = torch.randint(4, 20, (6, 9)), random_mask(6, 9)
     selected = mask & (torch.rand(6, 9) < 0.5)
-    return MaskedToken(encoder(EncoderOnlyConfig(**SHAPE, head=TokenHeadConfig())), 0.1), MaskedBatch(
+    return MaskedLMObjective(encoder(EncoderOnlyConfig(**SHAPE, head=TokenHeadConfig())), 0.1), MaskedBatch(
         ids, ids, selected, mask
     )
 
@@ -110,7 +111,7 @@ def masked() -> tuple[Objective[Any], Batch]:
 def classes() -> tuple[Objective[Any], Batch]:
     network = encoder(EncoderOnlyConfig(**SHAPE, head=ClassHeadConfig(labels=("a", "b", "c"))))
     batch = LabelBatch(torch.randint(4, 20, (6, 9)), random_mask(6, 9), torch.randint(0, 3, (6, 1)))
-    return PredictLabels(network, 0.1, per_word=False), batch
+    return LabelObjective(network, 0.1, per_word=False), batch
 
 
 OBJECTIVES = [translation, language_model, bidirectional, masked, classes]

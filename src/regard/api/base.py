@@ -43,7 +43,7 @@ class ModelBase:
     @cached_property
     def networks(self) -> "list[Network]":
         """The torch networks of all folders."""
-        from regard.models.folder import load as load_network
+        from regard.models.folder import load_network
 
         return [load_network(folder).network for folder in self.folders]
 

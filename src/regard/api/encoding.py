@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from regard.choices import Pooling
+    from regard.decoding.encoder_inference import TextEncoder, TextOrPair
     from regard.decoding.fill_mask import MaskFiller
-    from regard.decoding.text_encoder import TextEncoder, TextOrPair
 
 ENCODER_ITERATOR_BATCH = 512  # texts of an iterator that are encoded at once
 
@@ -58,7 +58,7 @@ class EncoderMethods(ModelBase):
 
     def classify_detailed(self, texts: "Sequence[TextOrPair]") -> list[Classification]:
         """Return the label of each text with the probabilities of all labels."""
-        from regard.decoding.text_encoder import classify
+        from regard.decoding.encoder_inference import classify
 
         return classify(self.text_encoder, texts, str(self.folder))
 
@@ -109,7 +109,7 @@ class EncoderMethods(ModelBase):
         self, sentences: Sequence[str | Sequence[str]], *, split_punctuation: bool = False
     ) -> list[list[TaggedWord]]:
         """Return the words of each sentence with their tags and probabilities; the arguments are those of `tag`."""
-        from regard.decoding.text_encoder import split_words, tag
+        from regard.decoding.encoder_inference import split_words, tag
 
         words = [
             [word.text for word in split_words(sentence, split_punctuation=split_punctuation)]
@@ -214,14 +214,14 @@ class EncoderMethods(ModelBase):
         self, texts: "Sequence[TextOrPair]", *, pooling: "Pooling | None" = None, normalize: bool = False
     ) -> Embeddings:
         """Return vectors of texts and the number of texts that were truncated; the arguments are those of `embed`."""
-        from regard.decoding.text_encoder import embed
+        from regard.decoding.encoder_inference import embed
 
         return embed(self.text_encoder, texts, pooling, normalize=normalize)
 
     @cached_property
     def text_encoder(self) -> "TextEncoder":
         """The encoder network with its tokenizer; raises ConfigError if the model is not an encoder."""
-        from regard.decoding.text_encoder import TextEncoder
+        from regard.decoding.encoder_inference import TextEncoder
 
         return TextEncoder.for_network(self.network, self.config, self.tokenizer, str(self.folder))
 

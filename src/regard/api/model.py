@@ -173,7 +173,7 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         return self._score_batch(list(_examples(iter(sources), checked, parses)))
 
     def _score_batch(self, examples: Sequence[tuple[str, str | None, Parse | None]]) -> list[TextScore]:
-        from regard.evaluation.scoring import score_pairs, score_texts
+        from regard.evaluation.likelihood import score_pairs, score_texts
 
         if self.config.model.translates:
             return score_pairs(self, [Pair(source, target or "", parse=parse) for source, target, parse in examples])

@@ -97,7 +97,7 @@ class _Tagger:
     def tag_lines(self, lines: "list[Line]") -> Iterable[str]:
         """Yield CoNLL columns of words and tags, with an empty line after each sentence."""
         from regard.config import TagHeadConfig
-        from regard.decoding.text_encoder import labels_of_head, tag_probabilities
+        from regard.decoding.encoder_inference import labels_of_head, tag_probabilities
 
         encoder = self.model.text_encoder
         labels = labels_of_head(encoder, TagHeadConfig, str(self.model.folder))

@@ -52,7 +52,7 @@ def run(
     """Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs."""
     from regard.api import load
     from regard.choices import POOLINGS
-    from regard.decoding.text_encoder import embed
+    from regard.decoding.encoder_inference import embed
     from regard.errors import ConfigError
 
     if pooling is not None:

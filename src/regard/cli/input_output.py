@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
     from regard.data.lines import InvalidLines, Line
-    from regard.decoding.text_encoder import TextOrPair
+    from regard.decoding.encoder_inference import TextOrPair
 
 MAX_LINES_AT_ONCE = 512  # most lines that are processed at once
 GZIP_WINDOW_BITS = 31  # makes zlib write the gzip format

@@ -9,7 +9,7 @@ from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argume
 
 if TYPE_CHECKING:
     from regard.config import Config
-    from regard.models.anatomy import Anatomy
+    from regard.models.summary import ModelSummary
 
 EXAMPLES = examples("regard model", "regard model tiny --set model.positions=rotary", "regard model runs/en-it/best")
 DEFAULT_SEQUENCE_LENGTH = 32  # tokens per sentence, for the cost of attention
@@ -35,11 +35,11 @@ def run(
 ) -> None:
     """Show the parts of a network with their parameters, FLOPs per token, and memory for training."""
     from regard.config import preset_names
-    from regard.models.anatomy import anatomy
     from regard.models.assembly import build_meta
+    from regard.models.summary import summarize
 
     if source is None and not settings:
-        presets = {name: anatomy(build_meta(_config(name, []).model)) for name in preset_names()}
+        presets = {name: summarize(build_meta(_config(name, []).model)) for name in preset_names()}
         if as_json:
             print(json.dumps({name: network.as_dict() for name, network in presets.items()}, indent=2))
         else:
@@ -51,7 +51,7 @@ def run(
         names = list(network.taps)
         print(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
-    costs = anatomy(network, length or config.model.max_length or DEFAULT_SEQUENCE_LENGTH)
+    costs = summarize(network, length or config.model.max_length or DEFAULT_SEQUENCE_LENGTH)
     if as_json:
         print(json.dumps(costs.as_dict(), indent=2))
     else:
@@ -79,7 +79,7 @@ def _config(source: str | None, settings: list[str]) -> "Config":
     return load_config(source, settings)
 
 
-def _print_network(name: str, config: "Config", costs: "Anatomy") -> None:
+def _print_network(name: str, config: "Config", costs: "ModelSummary") -> None:
     from regard.tables import new_table
 
     table = new_table("part", "count", "parameters", "FLOPs/token")
@@ -98,7 +98,7 @@ def _print_network(name: str, config: "Config", costs: "Anatomy") -> None:
     print(", ".join(f"{name} {_format_bytes(size)}" for name, size in memory.items()))
 
 
-def _print_presets(presets: "dict[str, Anatomy]") -> None:
+def _print_presets(presets: "dict[str, ModelSummary]") -> None:
     from regard.config import preset_summary
     from regard.tables import new_table
 

@@ -80,7 +80,7 @@ def _scored_batches(
     from regard.data.lines import prefetch
     from regard.data.readers import read_pairs, read_texts
     from regard.data.store import chunked
-    from regard.evaluation.scoring import SCORING_BATCH, scorable_pairs, score_pairs, score_texts
+    from regard.evaluation.likelihood import SCORING_BATCH, scorable_pairs, score_pairs, score_texts
 
     # A stream is scored line by line as it arrives. Files are scored in fixed batches, so that repeated runs agree to
     # the last digit.

@@ -28,7 +28,7 @@ from regard.errors import ConfigError, DataError
 from regard.files import atomic_file, explain_write_errors, write_bytes, write_text
 
 MAX_TOKENIZER_TEXTS = 2_000_000  # to train a tokenizer on; more would not change it
-CUT, DIVIDED = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
+TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
 KEY = "key"
 KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
 REPORT_INTERVAL = 10_000  # examples
@@ -91,7 +91,7 @@ class PreparedSplit:
     def omissions(self) -> Iterator[str]:
         """Yield a message for each reason for which examples are missing or shortened."""
         for reason, count in self.store.counts.items():
-            if reason in (CUT, DIVIDED):
+            if reason in (TRUNCATED, SPLIT):
                 yield f"{count:,} {reason}: longer than the maximum length"
             elif reason not in ("read", "kept"):
                 yield f"{count:,} left out: {reason}"
@@ -138,10 +138,11 @@ def _pair_from_json(record: dict[str, Any]) -> Pair:
     return Pair(**record, parse=None if parse is None else parse_from_json(parse))
 
 
-def fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
+def files_fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
     """Return the key of files, in order, and settings. The paths of the files do not matter.
 
-    >>> fingerprint(["builtin:phrasebook"], {"a": 1, "b": 2}) == fingerprint(["builtin:phrasebook"], {"b": 2, "a": 1})
+    >>> files = ["builtin:phrasebook"]
+    >>> files_fingerprint(files, {"a": 1, "b": 2}) == files_fingerprint(files, {"b": 2, "a": 1})
     True
     """
     contents = [[_format(file), _content(file)] for file in files]
@@ -179,7 +180,7 @@ def data_key(config: Config) -> str:
         settings["parses"] = [len(split.parses) for split in data.splits]
     if any(split.columns for split in data.splits):
         settings["columns"] = [split.columns for split in data.splits]
-    return fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+    return files_fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
 
 
 def _format(file: str) -> str:

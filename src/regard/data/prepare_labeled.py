@@ -15,9 +15,9 @@ from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, 
 from regard.data.encoder_batches import InputTemplate, words_with_spaces
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
-    CUT,
-    DIVIDED,
     REPORT_INTERVAL,
+    SPLIT,
+    TRUNCATED,
     PreparedData,
     PreparedSplit,
     ReportProgress,
@@ -108,7 +108,7 @@ def _text_rows(
         for example, first in zip(chunk, firsts, strict=True):
             wrapped = template.wrap(first, next(seconds) if example.second is not None else None)
             if wrapped.truncated:
-                counts[CUT] += 1
+                counts[TRUNCATED] += 1
             yield wrapped.ids, [label_ids[example.label]], [wrapped.second_length]
 
 
@@ -127,7 +127,7 @@ def _sentence_rows(
             tags = iter(example.tags)
             rows = list(template.wrap_words([next(word_ids) for _ in example.words], unknown))
             if len(rows) > 1:
-                counts[DIVIDED] += 1
+                counts[SPLIT] += 1
             for ids, starts in rows:
                 tag_column = [0] * len(ids)
                 for start in starts:

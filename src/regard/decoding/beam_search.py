@@ -233,8 +233,8 @@ class FinishedHypotheses:
         return patience is not None and len(self.hypotheses) >= max(1, round(self._search.beam * patience))
 
     def best(self) -> list[Hypothesis]:
-        """Return the n best hypotheses, and spare ones if there are any, best first."""
-        count = self._search.n_best + self._search.spare
+        """Return the n best hypotheses, and extra ones if there are any, best first."""
+        count = self._search.n_best + self._search.extra_hypotheses
         return sorted(self.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
     def score(self, log_probability: float, attention: Tensor | None, length: int) -> float:

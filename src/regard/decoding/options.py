@@ -65,7 +65,7 @@ class SearchOptions:
     """Number of hypotheses returned per sentence, best first."""
     constraints: OutputConstraints = OutputConstraints(min_tokens=1)
     """A translation is never empty by default."""
-    spare: int = 0
+    extra_hypotheses: int = 0
     """Further hypotheses returned if the search has finished them anyway; the search is not extended for them."""
 
     def __post_init__(self) -> None:

@@ -97,11 +97,11 @@ class Translator:
         ]
 
     def _search_options(self, options: TranslationOptions) -> SearchOptions:
-        """Add the suppressed words, and spare hypotheses where several that are found may have the same text."""
+        """Add the suppressed words, and extra hypotheses where several that are found may have the same text."""
         search, constraints = options.search, options.search.constraints
         words = (*constraints.suppressed_words, *options.suppress)
-        spare = search.beam if search.n_best > 1 else 0
-        return replace(search, constraints=replace(constraints, suppressed_words=words), spare=spare)
+        extra = search.beam if search.n_best > 1 else 0
+        return replace(search, constraints=replace(constraints, suppressed_words=words), extra_hypotheses=extra)
 
     def _prefixes(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> list[list[int]] | None:
         """Return the prefix of each part; only the first part of a line has one."""

@@ -10,10 +10,10 @@ from regard.data.lines import InvalidLines
 from regard.data.prepare_labeled import with_known_labels
 from regard.data.readers.base import LabeledExample, TaggedExample
 from regard.data.store import chunked
-from regard.decoding.text_encoder import TextEncoder, label_probabilities, labels_of_head, tag_probabilities
+from regard.decoding.encoder_inference import TextEncoder, label_probabilities, labels_of_head, tag_probabilities
 from regard.errors import DataError
+from regard.evaluation.likelihood import ProgressCallback
 from regard.evaluation.metrics import LabelScores, class_scores, confusion_matrix, tag_scores
-from regard.evaluation.scoring import ProgressCallback
 
 LABELING_BATCH = 1024  # examples per forward pass
 

@@ -9,8 +9,8 @@ from regard.data.store import chunked
 from regard.decoding.options import TranslationOptions
 from regard.decoding.results import TextScore
 from regard.decoding.translator import Translator
+from regard.evaluation.likelihood import Likelihood, ProgressCallback, ScoringModel, score_pairs, total_likelihood
 from regard.evaluation.metrics import ALL_METRICS, LengthBucket, References, score_by_length, score_translations
-from regard.evaluation.scoring import Likelihood, ProgressCallback, ScoringModel, score_pairs, total_likelihood
 
 TRANSLATION_BATCH = 512  # pairs between two progress reports
 

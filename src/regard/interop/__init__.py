@@ -5,7 +5,7 @@ Names are imported when they are first used, so that torch is imported only wher
 
 from typing import TYPE_CHECKING
 
-from regard.registry import lazily
+from regard.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2 import export_ctranslate2
@@ -22,7 +22,7 @@ __all__ = [
     "import_huggingface",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "EXPORTERS": "regard.interop.exporters",

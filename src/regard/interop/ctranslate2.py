@@ -39,7 +39,7 @@ from regard.interop.ctranslate2_support import unsupported_reason
 from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.hf_tokenizers import copy_tokenizers
 from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
-from regard.models import load
+from regard.models import load_network
 from regard.models.folder import repeat_kv_heads
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 
@@ -71,7 +71,7 @@ def export_ctranslate2(
         raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard.")
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
     source, target = (tokenizers.by_file.get(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
-    tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
+    tensors = {name: tensor.float() for name, tensor in load_network(folder).network.state_dict().items()}
     spec = build_ctranslate2_spec(config, tensors, build_vocabularies(config, source, target))
     spec.validate()
     spec.optimize(quantization=precision)

@@ -39,7 +39,7 @@ from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
 from regard.interop.weight_transforms import Tensors
-from regard.models import Network, load, save
+from regard.models import Network, load_network, save
 from regard.models.assembly import build_meta
 from regard.models.folder import assign_tensors, repeat_kv_heads, shape_text
 from regard.models.folder_files import (
@@ -193,7 +193,7 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
     if reason is not None:
         remedy = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard"
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {remedy}.")
-    tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
+    tensors = {name: tensor.float() for name, tensor in load_network(folder).network.state_dict().items()}
     if isinstance(config.model, TransformerConfig):
         tensors = repeat_kv_heads(tensors, config.model)  # Marian, GPT-2 and BERT have no grouped heads
     spec = _build_spec(config, tensors)

@@ -11,7 +11,7 @@ Modules, from top to bottom: `trace`; `render`; the analyses (`attribution`, `al
 
 from typing import TYPE_CHECKING
 
-from regard.registry import lazily
+from regard.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.interpret.decode import TracedModel
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Address", "Intervention", "Trace", "TracedModel", "look"]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Address": "regard.interpret.tensors",

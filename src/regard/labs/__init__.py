@@ -1,7 +1,7 @@
 """Labs: claims of "Attention Is All You Need" and related work, each tested by an experiment on small networks.
 
 One file per lab. Shared parts: `trials` (tasks and short training runs), `translators` (trained translation models),
-`gauges` (measurements), `charts` (figures).
+`measurements` (time, memory, FLOPs), `charts` (figures).
 Other packages add labs by an entry point of the group `regard.labs` that names a `Lab`.
 """
 
@@ -60,6 +60,7 @@ _BUILTIN = [
         "The role of feed-forward layers",
         "Without feed-forward layers, stacked attention only averages values: for fixed weights it is linear.",
         "course notes on Vaswani et al. (2017), §3.3; Dong et al. (2021)",
+        module="regard.labs.feed_forward",
     ),
     Lab(
         "scaling",

@@ -28,7 +28,7 @@ from regard.labs.translators import (
     training_settings,
     translation_data,
 )
-from regard.phrasebook import AlignedPair, split_words
+from regard.phrasebook import AlignedPair, words_and_punctuation
 from regard.plotting import new_figure, plot_style
 
 MIN_REDUCTION, MIN_UNCHANGED = 0.15, 0.1  # of the AER against the diagonal; of the translations
@@ -179,9 +179,9 @@ def word_attention(trace: Trace, pair: AlignedPair) -> dict[str, Tensor]:
 
 
 def words_of_tokens(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return, for each token of a text, the index of the word of `split_words` that it starts in."""
+    """Return, for each token of a text, the index of the word of `words_and_punctuation` that it starts in."""
     word_ends, start = [], 0
-    for word in split_words(text):
+    for word in words_and_punctuation(text):
         start = text.index(word, start) + len(word)
         word_ends.append(start)
     ((_, offsets),) = tokenizer.encode_with_offsets([text])
@@ -217,7 +217,7 @@ def one_link_per_word(gold: Links) -> Links:
 
 def diagonal(pair: AlignedPair) -> Links:
     """Return a diagonal alignment: words at the same relative position."""
-    source, target = len(split_words(pair.source)), len(split_words(pair.target))
+    source, target = len(words_and_punctuation(pair.source)), len(words_and_punctuation(pair.target))
     return {(min(source - 1, round(j * (source - 1) / max(1, target - 1))), j) for j in range(target)}
 
 
@@ -229,7 +229,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def _figure(pair: AlignedPair, shown: dict[str, dict[str, Tensor]], best: dict[str, HeadAlignment]) -> LabFigure:
-    source, target = split_words(pair.source), split_words(pair.target)
+    source, target = words_and_punctuation(pair.source), words_and_punctuation(pair.target)
     gold, heads = {(j, i) for i, j in pair.alignment}, shown[TRANSFORMER]
     error_rates = {
         head: alignment_error_rate([attention_links(weights)], [set(pair.alignment)]) for head, weights in heads.items()

@@ -117,7 +117,7 @@ def describe_lines(lines: Mapping[str, LineSeries], *, title: str, xlabel: str) 
 
 
 def _describe_line(line: LineSeries) -> str:
-    first, last, low, high = (format_number(y) for y in (line.ys[0], line.ys[-1], min(line.ys), max(line.ys)))
+    first, last, low, high = (two_digits(y) for y in (line.ys[0], line.ys[-1], min(line.ys), max(line.ys)))
     extremes = [f"min {low}"] if low not in (first, last) else []
     extremes += [f"max {high}"] if high not in (first, last) else []
     suffix = f" ({', '.join(extremes)})" if extremes else ""
@@ -179,7 +179,7 @@ def _format_log_axis(axis: "Axis") -> None:
 
     class UniformFormatter(Formatter):
         def __call__(self, value: float, pos: int | None = None) -> str:
-            return format_number(value)
+            return two_digits(value)
 
         def format_ticks(self, values: Sequence[float]) -> list[str]:
             low, high = axis.get_view_interval()
@@ -198,18 +198,18 @@ def _format_log_axis(axis: "Axis") -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def format_number(value: float) -> str:
+def two_digits(value: float) -> str:
     """Format a number with about two significant digits; very small or large ones as a power of ten.
 
-    >>> [format_number(value) for value in (0.517, 5, 286.6, 1000, 65_536, 3.2e-7, 1e-12, 1e9)]
+    >>> [two_digits(value) for value in (0.517, 5, 286.6, 1000, 65_536, 3.2e-7, 1e-12, 1e9)]
     ['0.52', '5', '287', '1,000', '65,536', '3×10⁻⁷', '10⁻¹²', '10⁹']
-    >>> format_number(-12.3), format_number(math.nan)
+    >>> two_digits(-12.3), two_digits(math.nan)
     ('−12', 'nan')
     """
     if not math.isfinite(value):
         return str(value)
     if value < 0:
-        return f"−{format_number(-value)}"
+        return f"−{two_digits(-value)}"
     if not _fits_decimal(value):
         return _power_of_ten(value)
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
@@ -224,7 +224,7 @@ def format_numbers(values: Sequence[float]) -> list[str]:
     ['1', '10³', '10⁷']
     """
     if all(_fits_decimal(value) for value in values):
-        return [format_number(value) for value in values]
+        return [two_digits(value) for value in values]
     return ["1" if value == 1 else _power_of_ten(value) for value in values]
 
 

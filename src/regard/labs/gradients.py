@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.interpret.recording import thread_hooks
-from regard.labs.charts import format_number, line_chart, over_seeds
+from regard.labs.charts import line_chart, over_seeds, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
@@ -57,18 +57,18 @@ def run(context: LabContext) -> LabResult:
     length, width, seeds = context.by_effort((48, 32, 2), (64, 128, 5), (128, 256, 10))
     norms: dict[str, list[list[float]]] = {}
     for name, network in NETWORKS.items():
-        norms[name] = [gradient_norms(_build(network, width, seed), length, seed) for seed in range(seeds)]
+        norms[name] = [gradient_norms_by_distance(_build(network, width, seed), length, seed) for seed in range(seeds)]
         context.log(f"  {name}: × {factor_per_step(norms[name][0]):.2f} per step")
     factors = {name: [factor_per_step(run) for run in runs] for name, runs in norms.items()}
     mean = {name: geometric_mean(values) for name, values in factors.items()}
     ratios = {name: geometric_mean([run[-1] / run[1] for run in runs]) for name, runs in norms.items()}
     gate_factors = {
         name: geometric_mean(
-            [factor_per_step(gradient_norms(_build(network, width, n), length, n)) for n in range(seeds)]
+            [factor_per_step(gradient_norms_by_distance(_build(network, width, n), length, n)) for n in range(seeds)]
         )
         for name, network in GATE_ONLY_NETWORKS.items()
     }
-    ratio_texts = [format_number(ratios[name]) for name in (RNN, RNN_LARGE, LSTM, GRU, TRANSFORMER)]
+    ratio_texts = [two_digits(ratios[name]) for name in (RNN, RNN_LARGE, LSTM, GRU, TRANSFORMER)]
     return LabResult(
         holds=max(factors[RNN]) < 0.8
         and min(factors[RNN_LARGE]) > 1.2
@@ -96,7 +96,7 @@ def run(context: LabContext) -> LabResult:
     )
 
 
-def gradient_norms(network: Network, length: int, seed: int) -> list[float]:
+def gradient_norms_by_distance(network: Network, length: int, seed: int) -> list[float]:
     """Return the gradient norms of the last state with respect to the token at distance 0, 1, ..."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(VOCAB_SIZE, (SEQUENCES, length), generator=generator)
@@ -203,7 +203,7 @@ def _table(norms: Mapping[str, list[list[float]]], mean: Mapping[str, float]) ->
     length = len(norms[RNN][0])
     distances = [1, *(length * quarter // 4 for quarter in (1, 2, 3)), length - 1]
     rows = [
-        [name, *(format_number(geometric_mean([run[n] for run in runs])) for n in distances), f"{mean[name]:.2f}"]
+        [name, *(two_digits(geometric_mean([run[n] for run in runs])) for n in distances), f"{mean[name]:.2f}"]
         for name, runs in norms.items()
     ]
     return LabTable("Gradient norm by distance", ["distance", *map(str, distances), "factor per step"], rows)

@@ -19,13 +19,13 @@ from regard.config.positions import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
 )
-from regard.labs.charts import format_number, heat_map, line_chart, over_seeds
+from regard.labs.charts import heat_map, line_chart, over_seeds, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style
-from regard.training.losses import LabelBatch, PredictLabels
+from regard.training.losses import LabelBatch, LabelObjective
 
 METHOD = """
 The four words of "man eats small dinosaur" are put into all 24 orders, and each order is encoded by an untrained
@@ -87,7 +87,7 @@ def run(context: LabContext) -> LabResult:
         and max(probabilities[NONE]) < 2 / orders
         and min(probabilities[SINUSOIDAL]) > 0.9,
         summary=f"Without positions the output of a word changes by at most "
-        f"{format_number(changes[NONE]['by_word'])} of its norm over the {orders} orders, and the output at a position "
+        f"{two_digits(changes[NONE]['by_word'])} of its norm over the {orders} orders, and the output at a position "
         f"by up to {changes[NONE]['by_position']:.0%}{_symmetry(changes[NONE])}. With sinusoidal positions the output "
         f"of a word changes by up to {changes[SINUSOIDAL]['by_word']:.0%}, and with a causal mask and no positions by "
         f"up to {changes[CAUSAL]['by_word']:.0%}. The classifier gives the correct order a probability of "
@@ -170,7 +170,7 @@ def _train_classifier(positions: PositionsConfig, steps: int, seed: int) -> tupl
     """Return the losses, and the mean probability of the correct order after training."""
     network = _encoder(positions, seed)
     batch = LabelBatch(ORDERS, torch.ones_like(ORDERS, dtype=torch.bool), torch.arange(len(ORDERS))[:, None])
-    objective = PredictLabels(network, 0.0, per_word=False)
+    objective = LabelObjective(network, 0.0, per_word=False)
     losses = fit(network, repeat(batch), steps, objective=objective, learning_rate=5e-3).losses
     with torch.no_grad():
         states, _ = objective.states(batch)
@@ -204,7 +204,7 @@ def _describe_rows(outputs: dict[str, Tensor]) -> str:
         name: float((outputs[name][0, first] - outputs[name][SHOWN_ORDER, second]).abs().max())
         for name in (NONE, SINUSOIDAL)
     }
-    texts = " and ".join(f"{format_number(value)} ({name})" for name, value in differences.items())
+    texts = " and ".join(f"{two_digits(value)} ({name})" for name, value in differences.items())
     return f"The values of a word differ between the two orders by at most {texts}."
 
 
@@ -225,8 +225,7 @@ def _learning_figure(curves: dict[str, list[list[float]]]) -> LabFigure:
 
 def _change_table(changes: dict[str, OutputChange]) -> LabTable:
     rows = [
-        [name, format_number(change["by_word"]), format_number(change["by_position"])]
-        for name, change in changes.items()
+        [name, two_digits(change["by_word"]), two_digits(change["by_position"])] for name, change in changes.items()
     ]
     header = ["", "same word", "same position"]
     return LabTable("Largest change of the outputs over the orders, relative to their norm", header, rows)

@@ -17,9 +17,9 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     WindowAttentionConfig,
 )
-from regard.labs.charts import LineSeries, format_number, line_chart
-from regard.labs.gauges import TensorMemory, best_times, flop_counter
+from regard.labs.charts import LineSeries, line_chart, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.measurements import TensorMemory, best_times, flop_counter
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
@@ -234,11 +234,11 @@ def _table(
         [
             name,
             f"{max(values):,}",
-            format_number(_longest(values)),
+            two_digits(_longest(values)),
             f"{growth['flops'][name]:.1f}",
-            format_number(_longest(memory[name])),
+            two_digits(_longest(memory[name])),
             f"{growth['memory'][name]:.1f}",
-            format_number(1000 * _longest(seconds[name])),
+            two_digits(1000 * _longest(seconds[name])),
             f"{growth['time'][name]:.1f}",
         ]
         for name, values in flops.items()

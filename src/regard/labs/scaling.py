@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
-from regard.labs.charts import LineSeries, format_number, line_chart, over_seeds
+from regard.labs.charts import LineSeries, line_chart, over_seeds, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import FIRST_SYMBOL, FitResult, copy_task, fit
 from regard.models import build
@@ -147,10 +147,10 @@ def _softmax_summary(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -
     )
     return (
         f"At d_k = {widths[-1]:,} the entropy of the weights is {scaled.mean_entropy:.2f} nats with scaling and "
-        f"{unscaled.mean_entropy:.2f} without. The median gradient norm is {format_number(scaled.median)} with scaling "
-        f"and {format_number(unscaled.median)} without; {unscaled.fraction_below(VANISHED * scaled.median):.0%} of the "
-        f"queries get less than 1% of the scaled median. The mean is {format_number(scaled.mean)} with scaling and "
-        f"{format_number(unscaled.mean)} without: the quarter of the queries with the largest gradients, those whose "
+        f"{unscaled.mean_entropy:.2f} without. The median gradient norm is {two_digits(scaled.median)} with scaling "
+        f"and {two_digits(unscaled.median)} without; {unscaled.fraction_below(VANISHED * scaled.median):.0%} of the "
+        f"queries get less than 1% of the scaled median. The mean is {two_digits(scaled.mean)} with scaling and "
+        f"{two_digits(unscaled.mean)} without: the quarter of the queries with the largest gradients, those whose "
         f"two best keys have similar scores, holds {unscaled.top_quarter_fraction:.0%} of the sum without scaling and "
         f"{scaled.top_quarter_fraction:.0%} with it.{short_keys}"
     )
@@ -219,7 +219,7 @@ def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable
             f"{width:,}",
             *(f"{stat.mean_entropy:.2f}" for stat in pair),
             *(_quartiles(stat) for stat in pair),
-            *(format_number(stat.mean) for stat in pair),
+            *(two_digits(stat.mean) for stat in pair),
         ]
         for width, *pair in zip(widths, stats[True], stats[False], strict=True)
     ]
@@ -231,5 +231,5 @@ def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable
 
 
 def _quartiles(stat: SoftmaxStats) -> str:
-    low, high = format_number(stat.quantile(0.25)), format_number(stat.quantile(0.75))
-    return f"{format_number(stat.median)} ({low} to {high})"
+    low, high = two_digits(stat.quantile(0.25)), two_digits(stat.quantile(0.75))
+    return f"{two_digits(stat.median)} ({low} to {high})"

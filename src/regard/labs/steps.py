@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
 from regard.labs.charts import LineSeries, line_chart
-from regard.labs.gauges import best_times, longest_chain
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.measurements import best_times, longest_chain
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps

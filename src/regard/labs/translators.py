@@ -16,8 +16,8 @@ from typing import Any
 from regard import phrasebook
 from regard.api import Model, load
 from regard.config import Config, ConfigSource, load_sources, validate_sources
+from regard.evaluation.likelihood import perplexity
 from regard.evaluation.metrics import score_translations
-from regard.evaluation.scoring import perplexity
 from regard.files import write_text
 from regard.labs.lab import LabContext
 from regard.labs.trials import count_parameters

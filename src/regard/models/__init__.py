@@ -5,11 +5,11 @@ Names are imported on first use, so that the settings of a model folder can be r
 
 from typing import TYPE_CHECKING
 
-from regard.registry import lazily
+from regard.lazy_imports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.models.assembly import build
-    from regard.models.folder import LoadedNetwork, load, save
+    from regard.models.folder import LoadedNetwork, load_network, save
     from regard.models.network import Cache, Memory, Network
     from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 
@@ -22,11 +22,11 @@ __all__ = [
     "Memory",
     "Network",
     "build",
-    "load",
+    "load_network",
     "save",
 ]
 
-__getattr__, __dir__ = lazily(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Cache": "regard.models.network",
@@ -37,7 +37,7 @@ __getattr__, __dir__ = lazily(
         "Memory": "regard.models.network",
         "Network": "regard.models.network",
         "build": "regard.models.assembly",
-        "load": "regard.models.folder",
+        "load_network": "regard.models.folder",
         "save": "regard.models.folder",
     },
 )

@@ -84,7 +84,7 @@ def save(
         raise ModelError(write_error_message(folder, error)) from None
 
 
-def load(folder: str | Path) -> LoadedNetwork:
+def load_network(folder: str | Path) -> LoadedNetwork:
     """Load a model folder, or the best model of a run folder; the network is in evaluation mode."""
     folder = resolve_model_folder(folder)
     config = read_config(folder)

@@ -11,11 +11,11 @@ sentence says otherwise; the past is the passato prossimo, `I am eating` is `sto
 verb, `ti voglio vedere`; an `it` that refers to a noun has its gender, any other is `lo`. Three of four statements and
 requests end with a full stop; all questions end with `?`.
 
-Alignments pair the words of `split_words`. Every word is aligned: a subject pronoun or an auxiliary that Italian drops
+Alignments pair `words_and_punctuation`. Every word is aligned: a subject pronoun or an auxiliary that Italian drops
 to the verb whose ending expresses it, an article or preposition that one language lacks to its noun.
 """
 
 from regard.phrasebook.corpus import AlignedPair, SplitName, pairs, split
-from regard.phrasebook.phrases import split_words
+from regard.phrasebook.phrases import words_and_punctuation
 
-__all__ = ["AlignedPair", "SplitName", "pairs", "split", "split_words"]
+__all__ = ["AlignedPair", "SplitName", "pairs", "split", "words_and_punctuation"]

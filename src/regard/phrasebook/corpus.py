@@ -12,7 +12,7 @@ from regard.errors import ConfigError
 from regard.phrasebook import actions, complex_sentences, people, places, preferences, questions
 from regard.phrasebook.clauses import VERY_MUCH, Clause, Sentence, as_statement
 from regard.phrasebook.noun_phrases import YOU, I
-from regard.phrasebook.phrases import GlossedWord, align, spell, split_words
+from regard.phrasebook.phrases import GlossedWord, align, spell, words_and_punctuation
 from regard.phrasebook.sampling import PortableRandom
 from regard.phrasebook.verbs import FEELINGS
 
@@ -202,5 +202,5 @@ def _without_mark(text: str) -> str:
 
 def _words(group: Iterable[AlignedPair]) -> Iterable[tuple[str, str]]:
     for pair in group:
-        yield from (("source", word) for word in split_words(pair.source))
-        yield from (("target", word) for word in split_words(pair.target))
+        yield from (("source", word) for word in words_and_punctuation(pair.source))
+        yield from (("target", word) for word in words_and_punctuation(pair.target))

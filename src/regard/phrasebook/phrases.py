@@ -96,12 +96,12 @@ def spell(words: Iterable[GlossedWord]) -> str:
 _WORD = re.compile(r"\w+(?:-\w+)*(?='s\b)|'s\b|\w+(?:-\w+)*'?|[^\w\s]")
 
 
-def split_words(text: str) -> list[str]:
+def words_and_punctuation(text: str) -> list[str]:
     """Return the words and punctuation marks of a line, as alignments count them: the inverse of `spell`.
 
-    >>> split_words("L'amica di Anna ha trent'anni.")
+    >>> words_and_punctuation("L'amica di Anna ha trent'anni.")
     ["L'", 'amica', 'di', 'Anna', 'ha', "trent'", 'anni', '.']
-    >>> split_words("Anna's friend is thirty-one?")
+    >>> words_and_punctuation("Anna's friend is thirty-one?")
     ['Anna', "'s", 'friend', 'is', 'thirty-one', '?']
     """
     return _WORD.findall(text)

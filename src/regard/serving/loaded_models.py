@@ -20,9 +20,7 @@ from regard.api import Model, load
 from regard.choices import EngineName, Pooling, Precision
 from regard.config import TagHeadConfig
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
-from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
-from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
-from regard.decoding.text_encoder import (
+from regard.decoding.encoder_inference import (
     TextEncoder,
     TextOrPair,
     classify,
@@ -30,6 +28,8 @@ from regard.decoding.text_encoder import (
     labels_of_head,
     tag_probabilities,
 )
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
+from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
 from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages

@@ -14,7 +14,7 @@ from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
 from regard.data.lines import InvalidLines
 from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit
-from regard.evaluation.scoring import ProgressCallback, perplexity
+from regard.evaluation.likelihood import ProgressCallback, perplexity
 from regard.tasks.common import evaluate_text
 from regard.tasks.language_modeling import NO_SMOOTHING, BoundLanguageModeling, LanguageModelingTask
 from regard.training.automatic_settings import (
@@ -107,9 +107,9 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
     def objective(self) -> "Objective[Any]":
         """Predict each token from those before it, and from those after it."""
-        from regard.training.losses import BothDirections
+        from regard.training.losses import BidirectionalLMObjective
 
-        return BothDirections(self._bidirectional, self.config.training.label_smoothing)
+        return BidirectionalLMObjective(self._bidirectional, self.config.training.label_smoothing)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, BidirectionalBatch]]":
         """The batches of a language model, each token predicted twice."""
@@ -125,9 +125,9 @@ class BoundBidirectionalLM(BoundLanguageModeling):
         """The loss of both directions, and the perplexity of each."""
         import torch
 
-        from regard.training.losses import BothDirections
+        from regard.training.losses import BidirectionalLMObjective
 
-        objective, forward, backward, tokens = BothDirections(self._bidirectional, 0.0), 0.0, 0.0, 0
+        objective, forward, backward, tokens = BidirectionalLMObjective(self._bidirectional, 0.0), 0.0, 0.0, 0
         with torch.no_grad():
             for batch in self._validation_batches(split, check):
                 first, second = objective.losses(_bidirectional(batch))

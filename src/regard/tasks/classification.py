@@ -15,8 +15,8 @@ from regard.data.prepare_labeled import prepare_labeled
 from regard.data.readers import read_labeled
 from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
+from regard.evaluation.likelihood import ProgressCallback
 from regard.evaluation.metrics import class_scores, confusion_matrix
-from regard.evaluation.scoring import ProgressCallback
 from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
 from regard.tasks.labeling import BoundLabeling, LabelingTask, LabelPredictions
 from regard.training.automatic_settings import AutomaticSetting, UserSettings

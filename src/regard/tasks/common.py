@@ -13,7 +13,7 @@ from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData
 from regard.data.prepare_documents import prepare_document_split
 from regard.errors import ConfigError, DataError
-from regard.evaluation.scoring import ProgressCallback
+from regard.evaluation.likelihood import ProgressCallback
 from regard.training.task import Evaluation, EvaluationOptions, NetworkTask, OutputRow, TrainedModel
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from regard.training.task import Check, NetworkTask, ValidationResult
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import LabelBatch, PredictLabels
+    from regard.training.losses import LabelBatch, LabelObjective
 
 LABELING_SIZES = [
     NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
@@ -95,8 +95,8 @@ class BoundLabeling(ABC):
     per_word = False  # whether words have labels, rather than texts
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
-        from regard.models.anatomy import FlopCounter
         from regard.models.network import EncoderNetwork
+        from regard.models.summary import FlopCounter
 
         assert isinstance(network, EncoderNetwork)
         self.config = config
@@ -112,11 +112,11 @@ class BoundLabeling(ABC):
         self._sampler = self._batch_sampler(self._store, config.training.seed)
         self._flops = FlopCounter(network)
 
-    def objective(self) -> "PredictLabels":
+    def objective(self) -> "LabelObjective":
         """Predict labels."""
-        from regard.training.losses import PredictLabels
+        from regard.training.losses import LabelObjective
 
-        return PredictLabels(self._encoder, self.config.training.label_smoothing, per_word=self.per_word)
+        return LabelObjective(self._encoder, self.config.training.label_smoothing, per_word=self.per_word)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LabelBatch]]":
         """Texts of similar length, shuffled in each epoch."""
@@ -163,9 +163,9 @@ class BoundLabeling(ABC):
         """The predictions for all examples of a store."""
         import torch
 
-        from regard.training.losses import IGNORED_LABEL, PredictLabels
+        from regard.training.losses import IGNORED_LABEL, LabelObjective
 
-        objective, total, count = PredictLabels(self._encoder, 0.0, per_word=self.per_word), 0.0, 0
+        objective, total, count = LabelObjective(self._encoder, 0.0, per_word=self.per_word), 0.0, 0
         device = device_of(self.network)
         rows: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]] = {}
         for examples in self._batch_sampler(store).epoch(0):

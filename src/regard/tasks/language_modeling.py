@@ -19,7 +19,7 @@ from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, Re
 from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.readers import read_documents
 from regard.decoding.options import OutputConstraints, SamplingOptions
-from regard.evaluation.scoring import ProgressCallback, evaluate_language_model, perplexity
+from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
 from regard.tasks.common import (
     DEFAULT_CONTEXT_LENGTH,
     check_context,
@@ -174,7 +174,7 @@ class BoundLanguageModeling:
     unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
-        from regard.models.anatomy import FlopCounter
+        from regard.models.summary import FlopCounter
 
         self.config = config
         self.network = network
@@ -190,9 +190,9 @@ class BoundLanguageModeling:
 
     def objective(self) -> "Objective[Any]":
         """Predict each token from those before it."""
-        from regard.training.losses import NextToken
+        from regard.training.losses import CausalLMObjective
 
-        return NextToken(self.network, self.config.training.label_smoothing)
+        return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
         """Blocks of text, or documents packed into rows, shuffled in each epoch."""
@@ -230,9 +230,9 @@ class BoundLanguageModeling:
     def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         import torch
 
-        from regard.training.losses import NextToken
+        from regard.training.losses import CausalLMObjective
 
-        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0
         with torch.no_grad():
             for batch in self._validation_batches(split, check):
                 loss = objective(batch)

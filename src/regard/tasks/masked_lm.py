@@ -25,7 +25,7 @@ from regard.data.prepare_documents import LOSSLESS_TOKENIZERS, prepare_documents
 from regard.data.store import TokenColumn
 from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
 from regard.errors import ConfigError, DataError
-from regard.evaluation.scoring import ProgressCallback, perplexity
+from regard.evaluation.likelihood import ProgressCallback, perplexity
 from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
 from regard.tasks.common import check_text_data, context_length, describe_rows, device_of, evaluate_text
 from regard.training.automatic_settings import (
@@ -52,7 +52,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import MaskedBatch, MaskedToken
+    from regard.training.losses import MaskedBatch, MaskedLMObjective
 
 SAMPLE_TOKENS = 24
 MASKED_LM_SIZES = [
@@ -170,8 +170,8 @@ class BoundMaskedLM:
     unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
-        from regard.models.anatomy import FlopCounter
         from regard.models.network import EncoderNetwork
+        from regard.models.summary import FlopCounter
 
         assert isinstance(network, EncoderNetwork)
         self.config = config
@@ -185,11 +185,11 @@ class BoundMaskedLM:
         self._source = self._passages(prepared.train, config.training.seed)
         self._flops = FlopCounter(network, exclude=network.pooling)
 
-    def objective(self) -> "MaskedToken":
+    def objective(self) -> "MaskedLMObjective":
         """Predict masked tokens."""
-        from regard.training.losses import MaskedToken
+        from regard.training.losses import MaskedLMObjective
 
-        return MaskedToken(self._encoder, self.config.training.label_smoothing)
+        return MaskedLMObjective(self._encoder, self.config.training.label_smoothing)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, MaskedBatch]]":
         """Passages, shuffled in each epoch and masked anew each time."""
@@ -223,9 +223,9 @@ class BoundMaskedLM:
     def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         import torch
 
-        from regard.training.losses import MaskedToken, smoothed_cross_entropy
+        from regard.training.losses import MaskedLMObjective, smoothed_cross_entropy
 
-        objective, total, correct, targets = MaskedToken(self._encoder, 0.0), 0.0, 0, 0
+        objective, total, correct, targets = MaskedLMObjective(self._encoder, 0.0), 0.0, 0, 0
         device = device_of(self.network)
         with torch.no_grad():
             for number, batch in enumerate(self._passages(split).validation_batches()):

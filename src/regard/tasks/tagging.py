@@ -14,8 +14,8 @@ from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, Re
 from regard.data.prepare_labeled import prepare_tagged
 from regard.data.readers import read_tagged
 from regard.data.store import TokenStore
+from regard.evaluation.likelihood import ProgressCallback
 from regard.evaluation.metrics import confusion_matrix, tag_scores
-from regard.evaluation.scoring import ProgressCallback
 from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
 from regard.tasks.labeling import BoundLabeling, LabelingTask
 from regard.training.automatic_settings import AutomaticSetting, UserSettings

@@ -23,8 +23,8 @@ from regard.data.store import TokenStore
 from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError
+from regard.evaluation.likelihood import ProgressCallback, perplexity, scorable_pairs
 from regard.evaluation.metrics import score_translations, sentence_chrf
-from regard.evaluation.scoring import ProgressCallback, perplexity, scorable_pairs
 from regard.evaluation.translation import (
     EvaluationSentence,
     evaluate_translations,
@@ -62,7 +62,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import NextToken, TokenBatch
+    from regard.training.losses import CausalLMObjective, TokenBatch
 
 AS_TRAINED = TranslationOptions(GREEDY, split_sentences=False)  # a training pair may hold several sentences
 NUM_BOUNDARY_TOKENS = 1  # each side has one token besides its text: its end, or its start
@@ -206,7 +206,7 @@ class BoundTranslation:
     unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
-        from regard.models.anatomy import FlopCounter
+        from regard.models.summary import FlopCounter
 
         self.config = config
         self.network = network
@@ -218,11 +218,11 @@ class BoundTranslation:
         self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
         self._flops = FlopCounter(network)
 
-    def objective(self) -> "NextToken":
+    def objective(self) -> "CausalLMObjective":
         """Predict each token of the translation."""
-        from regard.training.losses import NextToken
+        from regard.training.losses import CausalLMObjective
 
-        return NextToken(self.network, self.config.training.label_smoothing)
+        return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
         """Pairs of similar length, shuffled in each epoch."""
@@ -278,9 +278,9 @@ class BoundTranslation:
         """Cross entropy per token, without label smoothing."""
         import torch
 
-        from regard.training.losses import NextToken
+        from regard.training.losses import CausalLMObjective
 
-        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0
         device = device_of(self.network)
         for examples in BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0):
             check()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.config import Config
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
-from regard.models import LoadedNetwork, load, save
+from regard.models import LoadedNetwork, load_network, save
 from regard.models.folder import check_tensors, named_tensors, read_tensors
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_file
 from regard.training.checkpoint import restore_network
@@ -72,7 +72,7 @@ def swapped_weights(network: nn.Module, tensors: Mapping[str, Tensor] | None) ->
 
 def average_folders(folders: Sequence[Path], out: Path) -> str:
     """Write a model folder with the mean weights of model folders; returns what was averaged."""
-    models = [load(folder) for folder in folders]
+    models = [load_network(folder) for folder in folders]
     for other in models[1:]:
         _check_compatible(models[0], other)
     origin = f"The mean of the weights of {len(models)} models: {', '.join(str(model.folder) for model in models)}."
@@ -81,7 +81,7 @@ def average_folders(folders: Sequence[Path], out: Path) -> str:
 
 def average_run(folder: Path, last: int, out: Path) -> str:
     """Write a model folder with the mean weights of the last validations of a run; returns what was averaged."""
-    model, saved = load(folder), RunFolder(folder).saved_weights()
+    model, saved = load_network(folder), RunFolder(folder).saved_weights()
     if not saved:
         raise ModelError(
             f"{folder}: has no saved weights to average; train with training.average_checkpoints = {last}, "

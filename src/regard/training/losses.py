@@ -234,7 +234,7 @@ class Objective(nn.Module, Generic[NetworkT]):
         return self.network.logits(states).flatten(0, -2)
 
 
-class NextToken(Objective[DecoderNetwork | EncoderDecoderNetwork]):
+class CausalLMObjective(Objective[DecoderNetwork | EncoderDecoderNetwork]):
     """Predict each token of the target from the tokens before it, and from the source if there is one.
 
     With a source this is translation, without one language modeling.
@@ -263,7 +263,7 @@ class NextToken(Objective[DecoderNetwork | EncoderDecoderNetwork]):
         return projected_rdrop(first, second, self.network.output, targets, self.label_smoothing, weight)
 
 
-class BothDirections(Objective[BidirectionalLanguageModel]):
+class BidirectionalLMObjective(Objective[BidirectionalLanguageModel]):
     """Predict each token from those before it, and from those after it (ELMo)."""
 
     def __init__(self, network: BidirectionalLanguageModel, label_smoothing: float) -> None:
@@ -284,7 +284,7 @@ class BothDirections(Objective[BidirectionalLanguageModel]):
         return _select(batch.target_mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
 
 
-class MaskedToken(Objective[EncoderNetwork]):
+class MaskedLMObjective(Objective[EncoderNetwork]):
     """Predict each masked token from the rest of the passage (BERT)."""
 
     def __init__(self, network: EncoderNetwork, label_smoothing: float) -> None:
@@ -299,7 +299,7 @@ class MaskedToken(Objective[EncoderNetwork]):
         return _select(batch.selected, self.network.encode(batch.ids, mask).states, batch.original)
 
 
-class PredictLabels(Objective[EncoderNetwork]):
+class LabelObjective(Objective[EncoderNetwork]):
     """Predict the label of each text, or with `per_word` the tag of each word."""
 
     def __init__(self, network: EncoderNetwork, label_smoothing: float, *, per_word: bool) -> None:

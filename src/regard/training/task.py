@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cas
 
 from regard.config import Config, ConfigSource, CorpusConfig, EncoderConfig, unchecked_value, validate_sources
 from regard.errors import ConfigError
-from regard.evaluation.scoring import ScoringModel
+from regard.evaluation.likelihood import ScoringModel
 from regard.registry import TASK_REGISTRY, Registry
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from regard.data.batching import DataPosition
     from regard.data.lines import InvalidLines
     from regard.data.preparation import CorpusStats, PreparedData, ReportProgress
+    from regard.decoding.encoder_inference import TextEncoder
     from regard.decoding.options import TranslationOptions
-    from regard.decoding.text_encoder import TextEncoder
     from regard.decoding.translator import Translator
-    from regard.evaluation.scoring import ProgressCallback
+    from regard.evaluation.likelihood import ProgressCallback
     from regard.models.network import Network
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
     from regard.training.display import ProgressDisplay, Sample

@@ -92,7 +92,7 @@ def converted_folder(folder: Path, precision: Precision) -> Path:
 
     If the model folder cannot be written or its disk is full, the conversion is stored in the user's cache.
     """
-    name = f"{precision}-{fingerprint(folder)}"
+    name = f"{precision}-{model_fingerprint(folder)}"
     for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
         if checksums_match(parent / name):
             return parent / name
@@ -128,7 +128,7 @@ def _cache_folder() -> Path:
     return Path(base) / "regard" / CONVERSION_FOLDER
 
 
-def fingerprint(folder: Path) -> str:
+def model_fingerprint(folder: Path) -> str:
     """Return a hash of all files in a model folder that determine the converted model."""
     digest = hashlib.sha256()
     for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
@@ -213,7 +213,10 @@ class CTranslate2Engine:
         outputs = [output for output in outputs if len(output.tokens) <= max_tokens]
         outputs = [output for output in outputs if output.tokens[-1] == end] or outputs
         outputs.sort(key=lambda output: -search.score(output.log_probability, len(output.tokens)))
-        return [self._hypothesis(output, result, search, end) for output in outputs[: search.n_best + search.spare]]
+        return [
+            self._hypothesis(output, result, search, end)
+            for output in outputs[: search.n_best + search.extra_hypotheses]
+        ]
 
     def _hypothesis(self, output: "_Output", result: Any, search: SearchOptions, end: str) -> Hypothesis:
         ended = output.tokens[-1] == end

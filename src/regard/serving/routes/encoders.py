@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from regard.config.base import Fraction
+from regard.decoding.encoder_inference import TextOrPair, Word, split_words
 from regard.decoding.results import Classification, FilledText
-from regard.decoding.text_encoder import TextOrPair, Word, split_words
 from regard.evaluation.metrics import spans
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import MAX_READ_TOKENS, ClassifyJob, FillJob, LoadedModel, TagJob, TagPrediction

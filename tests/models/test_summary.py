@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from family import DECODERS, ENCODERS, FAMILY, SPARSE, Batch, features_of, hidden, make
 from regard.config import load_config, preset_names
 from regard.models import EncoderOnlyTransformer, build
-from regard.models.anatomy import FlopCounter, anatomy
 from regard.models.assembly import build_meta
+from regard.models.summary import FlopCounter, summarize
 from regard.nn import open_taps
 from regard.nn.prediction_heads import TextClassificationHead
 
@@ -29,7 +29,7 @@ from regard.nn.prediction_heads import TextClassificationHead
     ],
 )
 def test_presets_have_the_expected_number_of_parameters(preset: str, parameters: int) -> None:
-    assert anatomy(build_meta(load_config(preset).model)).parameters == parameters
+    assert summarize(build_meta(load_config(preset).model)).parameters == parameters
 
 
 def test_presets_have_the_sizes_of_the_paper() -> None:
@@ -44,23 +44,23 @@ def test_presets_have_the_sizes_of_the_paper() -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_can_be_counted(preset: str) -> None:
-    counts = anatomy(build_meta(load_config(preset).model))
+    counts = summarize(build_meta(load_config(preset).model))
     assert counts.memory["optimizer"] == 2 * counts.memory["weights"] == 8 * counts.parameters
     assert counts.as_dict()["training_flops_per_token"] == 3 * counts.forward_flops
 
 
 def test_narrow_keys_save_the_parameters_of_table_3() -> None:
     """Rows (B): keys of width 16 and 32 save 7 and 5 of 65 million parameters."""
-    base = anatomy(build_meta(load_config("paper-base").model)).parameters
+    base = summarize(build_meta(load_config("paper-base").model)).parameters
     for width, saved in ((16, 7e6), (32, 5e6)):
-        smaller = anatomy(build_meta(load_config("paper-base", [f"model.key_width={width}"]).model)).parameters
+        smaller = summarize(build_meta(load_config("paper-base", [f"model.key_width={width}"]).model)).parameters
         assert abs(base - smaller - saved) < 0.5e6
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_parameters_are_counted_once_each(name: str) -> None:
     network = make(FAMILY[name])
-    assert anatomy(network).parameters == sum(parameter.numel() for parameter in network.parameters())
+    assert summarize(network).parameters == sum(parameter.numel() for parameter in network.parameters())
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILY if name not in SPARSE])
@@ -74,7 +74,7 @@ def test_forward_flops_equal_torchs_count(name: str) -> None:
         head = getattr(network, "head", None)
         if network.decodes or (head is not None and not isinstance(head, TextClassificationHead)):
             network.logits(states)
-    assert anatomy(network, length).forward_flops * length == counter.get_total_flops()
+    assert summarize(network, length).forward_flops * length == counter.get_total_flops()
 
 
 def test_build_meta_allocates_no_memory() -> None:
@@ -114,7 +114,7 @@ def test_padding_costs_nothing() -> None:
 
 
 def test_fewer_kv_heads_save_parameters() -> None:
-    base = anatomy(build_meta(load_config("paper-base").model)).parameters
-    grouped = anatomy(build_meta(load_config("paper-base", ["model.kv_heads=2"]).model)).parameters
+    base = summarize(build_meta(load_config("paper-base").model)).parameters
+    grouped = summarize(build_meta(load_config("paper-base", ["model.kv_heads=2"]).model)).parameters
     attentions, width = 6 + 2 * 6, 512
     assert base - grouped == attentions * 2 * width * (width - 2 * 64)  # keys and values of 2 instead of 8 heads

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.labs.gauges import TensorMemory, best_times, flop_counter, longest_chain
+from regard.labs.measurements import TensorMemory, best_times, flop_counter, longest_chain
 from regard.labs.steps import sequential_operations
 from regard.models import build
 from regard.models.network import Network

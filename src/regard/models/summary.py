@@ -23,7 +23,7 @@ ONCE_PER_TEXT = PoolingLayer | TextClassificationHead  # not counted per token
 
 
 @dataclass(frozen=True)
-class AnatomyPart:
+class ModelPart:
     """All modules of one kind."""
 
     name: str
@@ -33,10 +33,10 @@ class AnatomyPart:
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class ModelSummary:
     """The parts of a network in the order of the computation, and their totals."""
 
-    parts: list[AnatomyPart]
+    parts: list[ModelPart]
     length: int
 
     @property
@@ -72,23 +72,23 @@ class Anatomy:
         }
 
 
-def anatomy(network: Network, length: int = 32) -> Anatomy:
+def summarize(network: Network, length: int = 32) -> ModelSummary:
     """Count the parts of a network for sequences of `length` tokens.
 
     >>> from regard.config import load_config
     >>> from regard.models.assembly import build_meta
-    >>> anatomy(build_meta(load_config("paper-base").model), length=32).parameters
+    >>> summarize(build_meta(load_config("paper-base").model), length=32).parameters
     63045632
     """
     counted: set[int] = set()  # a shared matrix is counted where it comes first
-    parts: list[AnatomyPart] = []
+    parts: list[ModelPart] = []
     for name, module in network.named_children():
         for kind, modules in _parts(module):
             parameters = sum(_new_parameters(part, counted) for part in modules)
             per_token = not isinstance(module, ONCE_PER_TEXT)
             flops = sum(_flops(part, length) for part in modules) if per_token else 0
-            parts.append(AnatomyPart(f"{name} {kind}".strip(), len(modules), parameters, flops))
-    return Anatomy([part for part in parts if part.parameters or part.flops], length)
+            parts.append(ModelPart(f"{name} {kind}".strip(), len(modules), parameters, flops))
+    return ModelSummary([part for part in parts if part.parameters or part.flops], length)
 
 
 def _parts(module: nn.Module) -> list[tuple[str, list[nn.Module]]]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import NoPositionsConfig
-from regard.labs.charts import format_number, line_chart, over_seeds
+from regard.labs.charts import line_chart, over_seeds, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import SymbolBatch, fit
 from regard.models import build
@@ -97,17 +97,15 @@ def run(context: LabContext) -> LabResult:
     linear = [_run_name(name, False, depth) for name in (ATTENTION, LINEAR) for depth in depths]
     complete = [_run_name(COMPLETE, False, depth) for depth in depths]
     with_context_token = _run_name(ATTENTION, True, depths[0])
-    by_layer = {
-        name: [format_number(fmean(layer)) for layer in zip(*runs, strict=True)] for name, runs in spreads.items()
-    }
+    by_layer = {name: [two_digits(fmean(layer)) for layer in zip(*runs, strict=True)] for name, runs in spreads.items()}
     return LabResult(
         holds=max(fixed[ATTENTION], fixed[LINEAR]) < 1e-6
         and fixed[COMPLETE] > 0.03
         and min(run[-1] for name in linear for run in losses[name]) > 0.9 * CHANCE
         and max(run[-1] for name in complete for run in losses[name]) < 0.3 * CHANCE,
         summary="With fixed attention weights, the output of the mean differs from the mean of the outputs by "
-        f"{format_number(fixed[ATTENTION])} (attention only), {format_number(fixed[LINEAR])} (linear feed-forward) and "
-        f"{format_number(fixed[COMPLETE])} (with feed-forward) of their distance; rounding is about 10⁻¹⁶. Without "
+        f"{two_digits(fixed[ATTENTION])} (attention only), {two_digits(fixed[LINEAR])} (linear feed-forward) and "
+        f"{two_digits(fixed[COMPLETE])} (with feed-forward) of their distance; rounding is about 10⁻¹⁶. Without "
         "residual connections the relative distance of tokens from their mean after one, two and three layers is "
         f"{_enumerate(by_layer[ATTENTION][1:4])} with attention only and {_enumerate(by_layer[COMPLETE][1:4])} with "
         f"feed-forward layers; with residual connections it is {_enumerate(by_layer[RESIDUAL][1:4])}. The loss of the "
@@ -301,8 +299,8 @@ def _figure(spreads: dict[str, list[list[float]]], losses: dict[str, list[list[f
 
 
 def _nonlinearity_table(fixed: dict[str, float], free: float) -> LabTable:
-    rows = [[f"{name}, fixed weights", format_number(value)] for name, value in fixed.items()]
-    rows.append([f"{ATTENTION}, free weights", format_number(free)])
+    rows = [[f"{name}, fixed weights", two_digits(value)] for name, value in fixed.items()]
+    rows.append([f"{ATTENTION}, free weights", two_digits(free)])
     return LabTable("Output of the mean against mean of the outputs", ["", "relative difference"], rows)
 
 

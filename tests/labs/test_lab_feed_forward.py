@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.labs.averaging import EVEN, LAYER_VARIANTS, ODD, LayerParts, nonlinearity, parity_batch, token_spread
+from regard.labs.feed_forward import EVEN, LAYER_VARIANTS, ODD, LayerParts, nonlinearity, parity_batch, token_spread
 
 
 def test_attention_is_linear_only_with_fixed_weights() -> None:
