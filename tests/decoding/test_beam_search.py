@@ -84,6 +84,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
 @pytest.mark.parametrize("name", TRANSLATORS)
 @settings(max_examples=10)
 @given(batch=batches(rows=4, longest=4))
+@pytest.mark.slow
 def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -> None:
     search = SearchOptions(n_best=3, constraints=OutputConstraints(max_tokens=12))
     together = engine(name).search(SearchRequest(sentences(batch), search))

@@ -32,6 +32,7 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
 @pytest.mark.parametrize("name", TRANSLATORS)
 @given(batch=batches(rows=4, longest=4))
 @settings(max_examples=8)
+@pytest.mark.slow
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
     search = replace(GREEDY, constraints=OutputConstraints(min_tokens=1, max_tokens=LONGEST))
     for source, (found,) in zip(

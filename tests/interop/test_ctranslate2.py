@@ -133,6 +133,7 @@ def vocabularies(out: Path) -> tuple[TokenNames, TokenNames]:
 
 
 @pytest.mark.parametrize("settings", TRANSLATORS.values(), ids=TRANSLATORS)
+@pytest.mark.slow
 def test_converted_translators_give_the_same_scores_and_translations(settings: dict[str, Any], tmp_path: Path) -> None:
     model = EncoderDecoderConfig(**{**SMALL, **settings})
     network, config = saved(tmp_path / "ours", model)

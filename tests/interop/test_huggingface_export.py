@@ -103,6 +103,7 @@ def padded(texts: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("settings", MARIAN.values(), ids=MARIAN)
 @torch.no_grad()
+@pytest.mark.slow
 def test_translators_round_trip_as_marian(settings: dict[str, Any], tmp_path: Path) -> None:
     model = EncoderDecoderConfig(**{**SMALL, **settings})
     network, config = saved(tmp_path / "ours", model)

@@ -192,6 +192,7 @@ def test_intervention_result_has_a_summary(kind: str, first: int | None, message
 
 
 @pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.slow
 def test_page_of_every_network_loads_no_resources(name: str) -> None:
     content = trace_page(make_trace(name))
     assert "default-src 'none'" in unescape(content)

@@ -319,6 +319,7 @@ def test_an_encoder_can_be_served_alone(loaded_encoders: dict[str, LoadedModel])
         assert server.post("/v1/translate", {"text": "w4"}).json() == {"error": "No model can translate."}
 
 
+@pytest.mark.slow
 def test_the_command_serves_an_encoder(loaded_encoders: dict[str, LoadedModel]) -> None:
     folder = str(loaded_encoders["mood"].model.folder)
     process = subprocess.Popen(

@@ -235,6 +235,7 @@ def test_a_shutdown_finishes_streams(loaded_models: list[LoadedModel]) -> None:
         assert end == "[DONE]"
 
 
+@pytest.mark.slow
 def test_many_concurrent_clients_get_their_own_translations(
     server: RunningServer, loaded_models: list[LoadedModel]
 ) -> None:

@@ -23,8 +23,8 @@ from regard.serving.service import Service
 from servers import TEST_TIMEOUT, RunningServer, run_server
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-MANY = settings(max_examples=30, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-FEW = settings(MANY, max_examples=12)
+MANY = settings(max_examples=15, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+FEW = settings(MANY, max_examples=8)
 TRACE_ROUTES = ["tensor", "weight", "product", "units", "tree", "node", "alignment", "heads", "intervene", "gradients"]
 Fields = st.SearchStrategy[dict[str, Any]]
 

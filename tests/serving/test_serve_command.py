@@ -25,6 +25,7 @@ from regard.serving.service import Service
 from servers import TEST_TIMEOUT, run_server, wait_until
 
 
+@pytest.mark.slow
 def test_it_prints_its_url_serves_and_shuts_down(
     model_folders: dict[str, Path], loaded_models: list[LoadedModel]
 ) -> None:
@@ -48,6 +49,7 @@ def test_it_prints_its_url_serves_and_shuts_down(
         assert isinstance(error, httpx.TransportError) if error else response.result().status_code == 200
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> None:
     command = [*COMMAND, "serve", str(model_folders["en-it"]), "--port", "0"]
     process = subprocess.Popen(
