@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from regard.data.batching import BATCH_OVERHEAD, BatchSampler, DataPosition, split_by_budget
+from regard.data.batching import BATCH_OVERHEAD, BatchSampler, DataPosition, _as_int16, split_by_budget
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60).map(
     lambda rows: np.array(rows, dtype=np.int64).T
@@ -104,3 +104,10 @@ def test_processes_divide_the_batches(world_size: int) -> None:
     together = [efficiency[n].tolist() for n in range(len(parts[0])) for efficiency in parts]
     assert together == [batch.tolist() for batch in alone[: len(together)]]
     assert len(alone) - len(together) < world_size
+
+
+@pytest.mark.parametrize("longest", [32_766, 32_767, 32_768, 40_000, 65_536])
+def test_sort_keys_keep_their_values_in_16_bits(longest: int) -> None:
+    keys = np.array([longest, 0, -longest, 5])
+    assert _as_int16(keys).tolist() == keys.tolist()
+    assert (_as_int16(keys).dtype == np.int16) == (longest < 2**15)

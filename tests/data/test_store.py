@@ -1,5 +1,6 @@
 """Token stores: examples are read back, and stores are complete or absent."""
 
+import json
 import os
 import stat
 import subprocess
@@ -186,3 +187,31 @@ def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         write_store(folder, [], columns=1, vocab_size=10, metadata={})
     assert str(error.value) == (f"{folder}: cannot be written (File exists); choose another place.")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"examples": 1},
+        {"checksums": {}},
+        {"checksums": {"0.ids": 0}},
+        {"columns": 0, "examples": 0},
+        {"dtype": "uint32"},
+    ],
+)
+def test_a_store_whose_metadata_does_not_fit_its_files_is_not_opened(tmp_path: Path, change: dict[str, object]) -> None:
+    folder = tmp_path / "corpus"
+    write_store(folder, [[[1, 2, 3]], [[4]]], columns=1, vocab_size=9, metadata={})
+    path = folder / "store.json"
+    metadata = json.loads(path.read_text("utf-8"))
+    assert open_store(folder) is not None
+    path.write_text(json.dumps(metadata | change), "utf-8")
+    assert open_store(folder) is None
+
+
+def test_truncated_ids_are_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    write_store(folder, [[[1, 2, 3]], [[4]]], columns=1, vocab_size=9, metadata={})
+    (folder / "0.ids").write_bytes((folder / "0.ids").read_bytes()[:-2])
+    assert open_store(folder) is None

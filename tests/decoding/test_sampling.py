@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from family import DECODERS, make
+from regard.decoding.logits_processors import RepetitionPenalty
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.sampling import Sampler, filter_logits, sample_by_inverse_cdf
 from regard.errors import ConfigError
@@ -177,3 +178,27 @@ def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence
     with pytest.raises(ConfigError) as error:
         SamplingOptions(**wrong)
     assert str(error.value) == sentence
+
+
+def test_a_repetition_penalty_lowers_positive_and_negative_logits() -> None:
+    logits = torch.tensor([[2.0, -2.0, 0.5, -0.5]])
+    RepetitionPenalty(2.0)(logits, torch.tensor([[0, 1, 0]]), torch.tensor([0]))
+    assert logits.tolist() == [[1.0, -4.0, 0.5, -0.5]]
+
+
+def test_top_p_keeps_the_token_that_reaches_it_and_none_after() -> None:
+    logits = torch.tensor([[0.5, 0.25, 0.125, 0.125]], dtype=torch.double).log()
+    for top_p, count in ((0.5, 1), (0.500001, 2), (0.75, 2), (0.76, 3), (1e-9, 1)):
+        assert int(filter_logits(logits, SamplingOptions(top_p=top_p)).isfinite().sum()) == count
+
+
+def test_a_draw_next_to_one_takes_the_last_possible_token() -> None:
+    probabilities = torch.tensor([[0.1, 0.3, 0.6, 0.0, 0.0]]).repeat(2, 1)
+    largest = torch.tensor([1 - 2**-53, 1.0], dtype=torch.double)  # rounding may even make it 1
+    assert sample_by_inverse_cdf(probabilities, largest).tolist() == [2, 2]
+
+
+def test_rows_of_a_batch_draw_from_their_own_streams() -> None:
+    together = written([[5, 6], [5, 6]], short(12, seed=3), streams=[4, 9])
+    assert together == [written([[5, 6]], short(12, seed=3), streams=[stream])[0] for stream in (4, 9)]
+    assert together[0] != together[1]

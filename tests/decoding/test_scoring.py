@@ -10,7 +10,8 @@ from regard.decoding import scoring
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.results import ScoredToken
 from regard.decoding.sampling import Sampler
-from regard.decoding.scoring import score_tokens
+from regard.decoding.scoring import score_tokens, text_log_probabilities
+from regard.models import Network
 from searches import TOKENS
 
 TEXT = [TOKENS.start, 5, 6, 7, 5, 8, 9, 4]
@@ -60,3 +61,19 @@ def test_a_text_longer_than_the_window_is_scored_to_its_end() -> None:
 @pytest.mark.parametrize("text", [[], [TOKENS.start]])
 def test_a_text_of_one_token_has_nothing_to_score(text: list[int]) -> None:
     assert score_tokens([make(DECODERS["decoder-only"])], text, TOKENS, 1) == []
+
+
+def test_an_ensemble_scores_by_the_mean_of_probabilities() -> None:
+    networks = [make(DECODERS["decoder-only"], seed=seed) for seed in (0, 1)]
+    singles = [_log_probabilities([network]) for network in networks]
+    for together, first, second in zip(_log_probabilities(networks), *singles, strict=True):
+        assert together == pytest.approx(math.log((math.exp(first) + math.exp(second)) / 2), abs=1e-5)
+    (pairs,) = text_log_probabilities(networks, [TEXT[1:]], TOKENS)
+    rows = [text_log_probabilities([network], [TEXT[1:]], TOKENS)[0] for network in networks]
+    means = [math.log((math.exp(first) + math.exp(second)) / 2) for first, second in zip(*rows, strict=True)]
+    assert pairs == pytest.approx(means, abs=1e-5)
+    assert pairs != pytest.approx([(first + second) / 2 for first, second in zip(*rows, strict=True)], abs=1e-3)
+
+
+def _log_probabilities(networks: list[Network]) -> list[float]:
+    return [token.log_probability or 0.0 for token in score_tokens(networks, TEXT, TOKENS, 1)]

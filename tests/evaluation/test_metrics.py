@@ -1,5 +1,6 @@
 """Translation metrics equal those of sacrebleu; label metrics equal slow reference definitions, and scikit-learn."""
 
+import math
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from regard.evaluation.labeling import _mean_nll
 from regard.evaluation.metrics import (
     ALL_METRICS,
     are_span_tags,
@@ -173,3 +175,9 @@ def test_are_span_tags() -> None:
     assert not are_span_tags(["O"])
     assert not are_span_tags(["O", "B-"])
     assert not are_span_tags(["NOUN", "B-PER"])
+
+
+def test_the_loss_of_labels_is_in_nats() -> None:
+    p = np.array([[0.5, 0.5], [0.25, 0.75]])
+    assert _mean_nll(p, [0, 0]) == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert math.isfinite(_mean_nll(np.array([[0.0, 1.0]]), [0]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.interpret.alignment import Alignment, erasure
+from regard.interpret.alignment import Alignment, _agreement, erasure
 from regard.interpret.tokens import WordSpan
 from traces import ALIGNING_MODELS, make_trace, trace_features
 
@@ -64,3 +64,11 @@ def test_pairs_exclude_special_tokens() -> None:
     alignment = make_trace("encoder-decoder").alignment()
     assert isinstance(alignment, Alignment)
     assert all(not alignment.source[source].special for _, source, _ in alignment.pairs)
+
+
+def test_a_source_token_whose_removal_helps_counts_as_unused() -> None:
+    """A negative cost must not make a head that ignores the token agree less."""
+    weights = torch.tensor([[0.8, 0.2, 0.0]])
+    assert _agreement(weights, torch.tensor([[2.0, -3.0, 0.0]])) == pytest.approx(
+        _agreement(weights, torch.tensor([[2.0, 0.0, 0.0]]))
+    )

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from regard.decoding.results import Generation, TextChunk
 from regard.errors import ConfigError, DataError
 from regard.serving import server as server_module
-from regard.serving.access import AccessPolicy, read_api_key, resolve_access
+from regard.serving.access import AccessPolicy, _is_same_origin, read_api_key, resolve_access
 from regard.serving.app import build_app
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
@@ -418,3 +418,24 @@ class TestPages:
         assert "content-encoding" not in plain.headers
         assert plain.json() == document
         assert "content-encoding" not in server.get("/health").headers
+
+
+def test_an_origin_that_only_begins_like_the_host_is_another_site() -> None:
+    assert _is_same_origin("http://127.0.0.1:8000", "127.0.0.1:8000")
+    assert _is_same_origin("http://LOCALHOST:8000", "localhost:8000")
+    for origin in ("http://127.0.0.1:80", "http://127.0.0.1:8000.evil.example", "http://localhost", "null", ""):
+        assert not _is_same_origin(origin, "127.0.0.1:8000")
+
+
+def test_a_page_whose_origin_begins_with_the_host_is_rejected(server: RunningServer) -> None:
+    for origin in (f"{server.url}.evil.example", server.url[:-1], f"{server.url}0"):
+        assert server.post("/translate", BODY, headers={"origin": origin}).status_code == 403
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17])
+def test_keys_need_sixteen_characters(length: int) -> None:
+    if length >= 16:
+        assert read_api_key(None, "k" * length) == b"k" * length
+    else:
+        with pytest.raises(ConfigError, match=f"a key of {length} characters is easily guessed; use 16 or more"):
+            read_api_key(None, "k" * length)

@@ -274,6 +274,7 @@ def test_two_processes_equal_one(two_processes: Path, data: Path, tmp_path: Path
     for left, right in zip(alone, shared, strict=True):
         left, right = left.get("valid", left), right.get("valid", right)
         assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
+        assert right.get("grad_norm", 0) == pytest.approx(left.get("grad_norm", 0), rel=1e-3)  # Adam hides its scale
         assert right.get("tokens") == left.get("tokens")
         if "grad_norm" in left:
             assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)

@@ -76,9 +76,8 @@ class SinusoidalPositions(Positions):
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         longest = int(tokens.position_ids.max()) + 1
         if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
-            with torch.inference_mode(False):  # a table made during inference must serve training too
-                length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
-                self._table = sinusoidal_table(length, self.width, self.halves).to(x)
+            length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
+            self._table = sinusoidal_table(length, self.width, self.halves).to(x)
         return x + self.vectors(self._table[tokens.position_ids])
 
     def points(self) -> Iterator[Point]:
