@@ -43,6 +43,7 @@ def test_unwritable_folder_is_reported_before_the_experiment_runs(tmp_path: Path
     assert log == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_support_the_claim(name: str, out: Path) -> None:
     result = run_lab(LABS[name], "quick", out, ignore).result
@@ -73,6 +74,7 @@ def test_book_has_a_table_of_contents(out: Path) -> None:
     assert_offline(page)
 
 
+@pytest.mark.slow
 def test_chapter_is_loaded_only_if_complete_and_of_the_same_effort(tmp_path: Path) -> None:
     lab = LABS["worked-example"]
     finished = run_lab(lab, "quick", tmp_path, ignore)

@@ -11,6 +11,7 @@ from regard.labs.translators import train_for_comparison, train_translator, trai
 from regard.labs.trials import delayed_copy_task
 
 
+@pytest.mark.slow
 def test_model_with_the_same_settings_is_trained_once(tmp_path: Path) -> None:
     log: list[str] = []
     context = LabContext("quick", tmp_path, log.append)
@@ -35,6 +36,7 @@ def test_labels_of_delayed_copy_are_earlier_symbols() -> None:
     assert batch.label_mask.tolist() == [[False, False, True, True, True, True]] * 3
 
 
+@pytest.mark.slow
 def test_model_is_trained_again_on_other_data(tmp_path: Path) -> None:
     context = LabContext("quick", tmp_path)
     settings = {"model": {"width": 8}, "training": training_settings(2)}
@@ -55,6 +57,7 @@ def test_changed_data_files_are_written_again(tmp_path: Path) -> None:
     assert file.read_text("utf-8") == content
 
 
+@pytest.mark.slow
 def test_labs_that_compare_models_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translators, "comparison_steps", lambda context: 2)
     log: list[str] = []

@@ -28,6 +28,7 @@ from regard.config import (
 from regard.models import Network, build
 from regard.training.losses import CausalLMObjective, TokenBatch
 
+pytestmark = pytest.mark.slow
 TOKENS = SpecialTokensConfig()
 COPY, REVERSE, TRANSLATE = 4, 5, 6
 NOUNS, ADJECTIVES, VERBS = range(7, 11), range(11, 15), range(15, 17)
@@ -36,7 +37,8 @@ FEMININE = 6
 Example = tuple[list[int], list[int]]
 
 TRANSFORMER: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 64, "heads": 4, "layers": 1, "feed_forward": 128}
-DEEPER: dict[str, Any] = TRANSFORMER | {"layers": 2}  # if one layer learns slowly, or cannot learn the tasks
+# two layers if one learns slowly, or cannot learn the tasks
+DEEPER: dict[str, Any] = TRANSFORMER | {"width": 48, "layers": 2, "feed_forward": 96}
 RECURRENT: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 96, "layers": 1}
 TRANSLATORS: dict[str, ModelConfig] = {
     "Transformer": EncoderDecoderConfig(**TRANSFORMER),
@@ -60,16 +62,16 @@ TRANSLATORS: dict[str, ModelConfig] = {
 LANGUAGE_MODELS: dict[str, ModelConfig] = {
     "GPT": DecoderOnlyConfig(**DEEPER, norm_order="pre", activation="gelu"),
     "GPT with a window": DecoderOnlyConfig(**DEEPER, attention=WindowAttentionConfig(window=9)),
-    "LSTM language model": RecurrentLanguageModelConfig(**RECURRENT | {"width": 192}, cell="lstm"),
+    "LSTM language model": RecurrentLanguageModelConfig(**RECURRENT | {"width": 128}, cell="lstm"),
 }
 
 
-def example(draw: random.Random, longest: int = 5) -> Example:
+def example(draw: random.Random, longest: int = 4) -> Example:
     """Draw a source, which begins with the number of its task, and its target."""
     task = draw.choice([COPY, REVERSE, TRANSLATE])
     if task == TRANSLATE:
         return translation(draw)
-    words = [draw.randrange(7, 15) for _ in range(draw.randint(2, longest))]
+    words = [draw.randrange(7, 13) for _ in range(draw.randint(2, longest))]
     return [task, *words], words if task == COPY else words[::-1]
 
 
@@ -112,17 +114,17 @@ def accuracy(network: Network, examples: list[Example], translates: bool) -> flo
     return (right | ~scored).all(1).float().mean().item()
 
 
-def trained_accuracy(config: ModelConfig, steps: int, longest: int = 5, seed: int = 0) -> float:
+def trained_accuracy(config: ModelConfig, steps: int, longest: int = 4, seed: int = 0) -> float:
     """Train for a few seconds; return the fraction of new examples that are solved."""
     torch.manual_seed(seed)
     draw = random.Random(seed)
     network = build(config.model_copy(update={"dropout": 0.0}))
     objective = CausalLMObjective(network, label_smoothing=0.0)
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(network.parameters(), lr=6e-3, betas=(0.9, 0.98))
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * min(1.0, (step + 1) / 50, (steps - step) / (0.4 * steps))
-        loss = objective(batch_of([example(draw, longest) for _ in range(64)], config.translates))
+            group["lr"] = 6e-3 * min(1.0, (step + 1) / 50, (steps - step) / (0.4 * steps))
+        loss = objective(batch_of([example(draw, longest) for _ in range(32)], config.translates))
         optimizer.zero_grad()
         (loss.loss / loss.targets).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -132,15 +134,15 @@ def trained_accuracy(config: ModelConfig, steps: int, longest: int = 5, seed: in
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translator_learns_to_copy_reverse_and_translate(name: str) -> None:
-    assert trained_accuracy(TRANSLATORS[name], steps=350 if TRANSLATORS[name].layers > 1 else 300) > 0.9
+    assert trained_accuracy(TRANSLATORS[name], steps=350 if TRANSLATORS[name].layers > 1 else 220) > 0.9
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_a_language_model_learns_to_copy_reverse_and_translate(name: str) -> None:
-    assert trained_accuracy(LANGUAGE_MODELS[name], steps=500 if "LSTM" in name else 600) > 0.9
+    assert trained_accuracy(LANGUAGE_MODELS[name], steps=400 if "LSTM" in name else 300) > 0.9
 
 
 def test_an_rnn_without_attention_cannot_hold_a_long_text_in_its_state() -> None:
     bottleneck = RecurrentEncoderDecoderConfig(**RECURRENT, cell="rnn", attention="none", bidirectional=False)
-    assert trained_accuracy(bottleneck, steps=300, longest=14) < 0.6  # a third of the examples are short translations
-    assert trained_accuracy(TRANSLATORS["GRU with attention"], steps=300, longest=14) > 0.75
+    assert trained_accuracy(bottleneck, steps=220, longest=8) < 0.6  # a third of the examples are short translations
+    assert trained_accuracy(TRANSLATORS["GRU with attention"], steps=220, longest=8) > 0.75

@@ -2,9 +2,8 @@
 
 import json
 import os
+import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from family import FAMILY, Batch, hidden, make
-from regard.config import Config
+from regard.config import Config, DecoderOnlyConfig
 from regard.errors import ModelError
-from regard.models import load_network, save
+from regard.models import build, load_network, save
 from regard.models.folder import assign_tensors, named_tensors
 
 
@@ -187,20 +186,15 @@ def test_an_unwritable_path_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_files(tmp_path: Path) -> None:
-    program = f"""
-import resource, signal, sys
-from regard.config import Config, DecoderOnlyConfig
-from regard.errors import ModelError
-from regard.models import build, save
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-config = Config(model=DecoderOnlyConfig(vocab_size=1000, width=64, heads=4, layers=1))
-try:
-    save({str(tmp_path / "model")!r}, build(config.model), config)
-except ModelError as error:
-    print(error)
-"""
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert output.startswith(f"{tmp_path / 'model'}: cannot be written (")
-    assert output.strip().endswith("free some space.")
+    config = Config(model=DecoderOnlyConfig(vocab_size=1000, width=64, heads=4, layers=1))
+    network = build(config.model)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # Python ignores SIGXFSZ, so that writing fails instead
+    try:
+        with pytest.raises(ModelError) as error:
+            save(tmp_path / "model", network, config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(error.value).startswith(f"{tmp_path / 'model'}: cannot be written (")
+    assert str(error.value).endswith("free some space.")
     assert os.listdir(tmp_path) == []

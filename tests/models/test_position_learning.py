@@ -11,16 +11,19 @@ from family import ENCODERS, make
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.models import build
 
-SIZES: dict[str, Any] = {"vocab_size": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
-LENGTH = 12
+SIZES: dict[str, Any] = {"vocab_size": 12, "width": 32, "heads": 4, "layers": 1, "feed_forward": 64, "dropout": 0.0}
+LENGTH = 10
+ROWS = 32  # of a batch
 
 
-def trained_accuracy(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, steps: int = 200) -> float:
+def trained_accuracy(
+    kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, steps: int = 100, **sizes: int
+) -> float:
     """Train briefly to predict the previous token; return the accuracy on new sequences."""
     torch.manual_seed(0)
-    network = build(kind(**SIZES | {"positions": positions})).train()
+    network = build(kind(**SIZES | {"positions": positions} | sizes)).train()
     head = torch.nn.Linear(SIZES["width"], SIZES["vocab_size"])
-    optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=5e-3)
+    optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=8e-3)
 
     def predict(rows: int) -> tuple[Tensor, Tensor]:
         ids = torch.randint(0, SIZES["vocab_size"], (rows, LENGTH))
@@ -28,7 +31,7 @@ def trained_accuracy(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], position
         return head(states)[:, 1:], ids[:, :-1]
 
     for _ in range(steps):
-        logits, before = predict(64)
+        logits, before = predict(ROWS)
         optimizer.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), before.flatten()).backward()
         optimizer.step()
@@ -37,9 +40,14 @@ def trained_accuracy(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], position
     return (logits.argmax(-1) == before).float().mean().item()
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
 def test_decoders_learn_the_previous_token(positions: str) -> None:
     assert trained_accuracy(DecoderOnlyConfig, positions) > 0.95
+
+
+@pytest.mark.slow
+def test_a_decoder_with_alibi_learns_the_previous_token() -> None:
+    assert trained_accuracy(DecoderOnlyConfig, "alibi", steps=250, layers=2) > 0.95
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative"])
@@ -48,7 +56,7 @@ def test_encoders_learn_the_previous_token(positions: str) -> None:
 
 
 def test_without_positions_an_encoder_cannot_learn_it() -> None:
-    assert trained_accuracy(EncoderOnlyConfig, "none") < 0.5
+    assert trained_accuracy(EncoderOnlyConfig, "none", layers=2) < 0.5
 
 
 def test_an_encoder_with_alibi_cannot_distinguish_a_text_from_its_reversal() -> None:

@@ -117,52 +117,24 @@ def test_no_gradient_from_later_tokens_or_from_outside_the_window() -> None:
         assert (gradient != 0).any()
 
 
-def reversing(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return twelve tokens, and the same reversed."""
-    source = torch.randint(3, 13, (rows, 12), generator=generator)
-    return source, source.flip(1)
-
-
 def repeating(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return eighty tokens, and for each one the token two before it."""
-    source = torch.randint(3, 13, (rows, 80), generator=generator)
-    return source, F.pad(source, (2, 0), value=0)[:, :80]
+    """Return sixty tokens, and for each one the token two before it."""
+    source = torch.randint(3, 13, (rows, 60), generator=generator)
+    return source, F.pad(source, (2, 0), value=0)[:, :60]
 
 
-def accuracy(config: EncoderDecoderConfig | DecoderOnlyConfig, steps: int) -> float:
+@pytest.mark.slow
+def test_a_decoder_learns_from_texts_that_are_longer_than_its_window() -> None:
+    """Short tasks are in test_family_learns.py, for every kind of sparse attention."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
-    network = build(config).train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
-
-    def predict(rows: int) -> tuple[Tensor, Tensor]:
-        if isinstance(config, DecoderOnlyConfig):
-            source, target = repeating(rows, generator)
-            return network(source), target
-        source, target = reversing(rows, generator)
-        return network(source, F.pad(target[:, :-1], (1, 0), value=2)), target
-
-    for _ in range(steps):
-        logits, target = predict(16 if isinstance(config, DecoderOnlyConfig) else 32)
+    network = build(DecoderOnlyConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=4))).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    for _ in range(150):
+        source, target = repeating(8, generator)
         optimizer.zero_grad()
-        F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
+        F.cross_entropy(network(source).flatten(0, 1), target.flatten()).backward()
         optimizer.step()
     with torch.no_grad():
-        logits, target = predict(100)
-    return (logits.argmax(-1) == target).float().mean().item()
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        EncoderDecoderConfig(
-            **SMALL, norm_order="pre", attention=LINFORMER.model_copy(update={"projected_length": 16})
-        ),
-        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=BIGBIRD),
-        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=12)),
-        DecoderOnlyConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=4)),
-    ],
-    ids=lambda config: f"{config.kind}, {config.attention.kind}",
-)
-def test_networks_with_sparse_attention_learn(config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
-    assert accuracy(config, steps=150 if isinstance(config, DecoderOnlyConfig) else 400) > 0.9
+        source, target = repeating(50, generator)
+        assert (network(source).argmax(-1) == target).float().mean() > 0.9

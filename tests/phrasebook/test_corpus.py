@@ -12,6 +12,7 @@ from regard.errors import ConfigError
 from regard.phrasebook import AlignedPair, SplitName, words_and_punctuation
 from regard.phrasebook.corpus import MIN_TRAIN_COUNT
 
+pytestmark = pytest.mark.slow  # generating the corpus takes seconds
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 VOWEL = "[aeiouàèéìòù]"
 IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|y)"

@@ -55,9 +55,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", ["concatenated", "separate"])
 def test_both_directions_learn_and_texts_are_encoded(documents: str, text: Path, tmp_path: Path) -> None:
-    settings = ["training.steps=150", "training.batch_tokens=600", f"data.documents={documents}"]
+    settings = ["training.steps=120", "training.batch_tokens=300", f"data.documents={documents}"]
     folder = run(tmp_path / "run", text, *LEARN, *settings, "model.width=64", "model.dropout=0.0")
     best = json.loads((folder / "run.json").read_text())["results"]["best"]
     assert best["forward_perplexity"] < 3  # of about 20 characters

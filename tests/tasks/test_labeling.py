@@ -23,7 +23,7 @@ from regard.training.trainer import Trainer
 from small_runs import SETTINGS, lines, numbers, write_pairs
 from small_runs import run as train_translator
 
-STEPS = ["training.steps=200", "validation.every=100"]
+STEPS = ["training.steps=120", "validation.every=60"]
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,13 @@ def test_outputs_samples_and_report_show_labels_and_the_confusion_matrix(classif
     assert "Accuracy and macro-F1" in report
 
 
+@pytest.mark.slow
 def test_a_classifier_of_text_pairs_learns(tmp_path: Path) -> None:
     data = write_table(tmp_path / "pairs.tsv", word_pairs(400))
     valid = write_table(tmp_path / "valid.tsv", word_pairs(60, seed=1))
     folder = run(
-        tmp_path / "run", data, "training.steps=300", "validation.every=300", "model.segments=2",
-        "model.layers=2", f"data.valid.files={valid}",
+        tmp_path / "run", data, "training.steps=200", "validation.every=200", "model.segments=2",
+        "training.batch_tokens=200", "model.layers=2", f"data.valid.files={valid}",
     )  # fmt: skip
     assert results(folder)["best"]["accuracy"] > 0.9
     assert regard.load(folder).classify([("cat", "cat"), ("cat", "dog")]) == ["same", "different"]
@@ -79,9 +80,12 @@ def test_a_classifier_of_text_pairs_learns(tmp_path: Path) -> None:
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagger")
     data = write_columns(folder / "train.conll", tagged_sentences(400))
-    return run(folder / "run", data, *STEPS, "model.layers=2", "validation.metric=macro_f1", head="tags")
+    return run(
+        folder / "run", data, *STEPS, "training.steps=200", "model.layers=2", "validation.metric=macro_f1", head="tags"
+    )
 
 
+@pytest.mark.slow
 def test_a_tagger_learns_tags_that_depend_on_the_previous_word(tagger: Path) -> None:
     best = results(tagger)["best"]
     assert best["accuracy"] > 0.95
@@ -177,6 +181,7 @@ def test_a_resumed_run_does_not_need_its_start_model(classifier: Path, tmp_path:
     assert results(finished.folder)["best"]["step"] == 15
 
 
+@pytest.mark.slow
 def test_a_head_with_the_same_labels_is_copied_and_another_is_new(
     classifier: Path, tagger: Path, tmp_path: Path
 ) -> None:

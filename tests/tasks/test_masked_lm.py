@@ -334,6 +334,7 @@ def test_aligned_files_are_an_error(tmp_path: Path) -> None:
     assert done.err.endswith("an encoder learns from --data; --source and --target are for translation.\n")
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_with_untrained_pooling(data: Path, tmp_path: Path) -> None:
     settings = [*SHORT, "training.steps=4", "validation.every=4", "model.pooling=first-dense"]
     one = run(tmp_path / "one", data, *settings)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import regard
 from regard.config import load_sources
 from regard.config.sources import validate_sources
 from regard.config.training import Word2VecRunConfig
@@ -115,16 +115,14 @@ def test_without_gensim_the_message_says_how_to_install_it(
 
 
 def test_the_command_shows_nearest_neighbors(text: Path, tmp_path: Path) -> None:
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        call = [sys.executable, "-m", "regard", "train", "word2vec", "--data", str(text), *arguments]
-        return subprocess.run(call, capture_output=True, text=True)
-
-    done = command("--out", str(tmp_path / "out"), "--set", "word2vec.width=8", "--set", "word2vec.epochs=20")
-    assert done.returncode == 0, done.stderr
-    first, *near, last = done.stdout.splitlines()
+    command = ["train", "word2vec", "--data", str(text)]
+    small = ["--set", "word2vec.width=8", "--set", "word2vec.epochs=20"]
+    done = regard(*command, "--out", tmp_path / "out", *small)
+    assert done.code == 0, done.err
+    first, *near, last = done.out.splitlines()
     assert first.startswith("16 words of 8 numbers, from ")
     assert [line.split(":")[0].split()[0] for line in near] == ["near"] * 5
     assert last == f"Vectors: {tmp_path / 'out' / 'vectors.txt'}"
-    invalid = command("--valid", "x")
-    assert invalid.returncode == 2
-    assert invalid.stderr == "regard: --valid does not apply to word2vec, which learns from --data; remove it.\n"
+    invalid = regard(*command, "--valid", "x")
+    assert invalid.code == 2
+    assert invalid.err == "regard: --valid does not apply to word2vec, which learns from --data; remove it.\n"
