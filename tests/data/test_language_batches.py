@@ -225,6 +225,7 @@ def test_empty_corpus_is_an_error(batch_type: BatchType) -> None:
     assert str(error.value) == "there is no text to make batches of; pass some."
 
 
+@pytest.mark.slow
 def test_memory_with_a_billion_tokens() -> None:
     program = """
 import resource

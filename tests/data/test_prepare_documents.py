@@ -84,6 +84,7 @@ def test_lossless_tokenizers_are_accepted(kind: str) -> None:
     check_lossless_tokenizer(kind)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_document(tmp_path: Path) -> None:
     program = f"""
 import resource

@@ -98,6 +98,7 @@ def test_exception_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     program = f"""
 import resource
@@ -128,6 +129,7 @@ while True:  # every token of a store is its number
 """
 
 
+@pytest.mark.slow
 def test_killed_writers_leave_a_complete_store_or_none(tmp_path: Path) -> None:
     folder, seen = tmp_path / "corpus", 0
     for delay in np.random.default_rng(0).uniform(0.02, 0.12, 8):
