@@ -223,3 +223,23 @@ def test_forms_that_cannot_be_read_are_rejected(server: RunningServer, content: 
     response = server.post("/translate", content=content, headers={"content-type": content_type})
     message = "The form cannot be read; send it as UTF-8, or send JSON."
     assert (response.status_code, response.json()) == (400, {"error": message})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'Content-Disposition: form-data; name="' + b'\\"' * 5_000 + b'"',
+        b"Content-Disposition: form-data; " + b'a="b"; ' * 8_000,
+        b"Content-Disposition: form-data" + b";" * 60_000,
+        b"Content-Disposition: form-data; name=" + b"(" * 50_000,
+        b"Content-Disposition: form-data; name*=" + b"utf-8''" * 9_000,
+    ],
+)
+def test_headers_of_a_form_cannot_make_the_server_recurse(
+    server: RunningServer, header: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = b"--x\r\n" + header + b"\r\n\r\nw4\r\n--x--\r\n"
+    response = server.post("/translate", content=content, headers={"content-type": "multipart/form-data; boundary=x"})
+    message = "The form cannot be read; send it as UTF-8, or send JSON."
+    assert (response.status_code, response.json()) == (400, {"error": message})
+    assert not any(record.exc_info for record in caplog.records)

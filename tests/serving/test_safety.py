@@ -1,5 +1,6 @@
 """Safe defaults: API key, host names, origins, limits on requests, and no internal details in responses."""
 
+import asyncio
 import base64
 import gzip
 import hashlib
@@ -7,6 +8,9 @@ import json
 import logging
 import re
 import socket
+import struct
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from http.client import HTTPResponse
@@ -16,14 +20,17 @@ from typing import Any
 import pytest
 from libretranslatepy import LibreTranslateAPI
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from regard.decoding.results import Generation, TextChunk
 from regard.errors import ConfigError, DataError
 from regard.serving import server as server_module
-from regard.serving.access import AccessPolicy, _is_same_origin, read_api_key, resolve_access
+from regard.serving.access import AccessMiddleware, AccessPolicy, _is_same_origin, read_api_key, resolve_access
 from regard.serving.app import build_app
+from regard.serving.errors import ApiError
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
+from regard.serving.server import bind_socket, build_server
 from regard.serving.service import Service
 from servers import TEST_TIMEOUT, RunningServer, UppercaseModel, run_server, wait_until
 
@@ -43,6 +50,25 @@ def send_raw(server: RunningServer, request: bytes) -> bytes:
         raw.settimeout(TEST_TIMEOUT)
         raw.sendall(request)
         return raw.recv(100)
+
+
+def _call_app(service: Service, path: str, send: Send) -> None:
+    """Send a GET request to the application, without a server."""
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+        "http_version": "1.1",
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    asyncio.run(build_app(service)(scope, receive, send))
 
 
 def read_response(raw: socket.socket) -> tuple[int, str]:
@@ -360,6 +386,27 @@ class TestNothingLeaks:
         assert server.client.head("/translate").status_code == 405
         assert server.client.head("/none").status_code == 404
 
+    @pytest.mark.parametrize("path", ["/", "/health", "/openapi.json", "/main.js", "/translate", "/nowhere"])
+    def test_a_connection_continues_after_a_head_request(self, server: RunningServer, path: str) -> None:
+        head = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        with socket.create_connection(address(server)) as raw:
+            raw.settimeout(TEST_TIMEOUT)
+            for request in (head, head, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"):
+                raw.sendall(request)
+                with closing(HTTPResponse(raw, method="HEAD" if request is head else "GET")) as response:
+                    response.begin()
+                    assert response.getheader("content-length")
+                    body = response.read()
+            assert (response.status, json.loads(body)) == (200, {"status": "ok"})
+            assert raw.recv(1) == b""  # closed, as requested
+
+    def test_the_log_has_the_method_of_head_requests(
+        self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO, "regard.serving"):
+            server.client.head("/health")
+        assert " HEAD /health 200, " in caplog.messages[0]
+
     def test_unknown_routes_get_json(self, server: RunningServer) -> None:
         response = server.get("/../../etc/passwd")
         assert (response.status_code, response.headers["content-type"]) == (404, "application/json")
@@ -439,3 +486,85 @@ def test_keys_need_sixteen_characters(length: int) -> None:
     else:
         with pytest.raises(ConfigError, match=f"a key of {length} characters is easily guessed; use 16 or more"):
             read_api_key(None, "k" * length)
+
+
+class TestAbortedResponses:
+    """Connections that end early leave one line in the log, and no traceback."""
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+            ConnectionResetError("Connection lost"),
+        ],
+    )
+    @pytest.mark.parametrize("fails_at", ["http.response.start", "http.response.body"])
+    def test_writing_to_a_closed_transport(
+        self, error: Exception, fails_at: str, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def send(message: Message) -> None:
+            if message["type"] == fails_at:
+                raise error
+
+        with caplog.at_level(logging.INFO, "regard.serving"):
+            _call_app(Service(loaded_models[:1]), "/languages", send)
+        assert len(caplog.records) == 1
+        assert re.fullmatch(
+            r"127\.0\.0\.1 GET /languages 499, \d+ ms \(the client closed its connection\)", caplog.messages[0]
+        )
+        assert not caplog.records[0].exc_info
+
+    def test_other_errors_of_the_server_are_failures(
+        self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                raise RuntimeError("Unexpected ASGI message")
+
+        _call_app(Service(loaded_models[:1]), "/languages", send)
+        assert "Unexpected ASGI message" in caplog.text
+
+    def test_an_error_after_the_response_has_started_closes_the_connection(
+        self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def fail_late(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = [(b"content-length", b"100")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            raise ApiError(504, "The request timed out.")
+
+        service = Service(loaded_models[:1])
+        app = AccessMiddleware(fail_late, service.access, service.metrics)
+        bound, server = bind_socket("127.0.0.1", 0), build_server(service)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        with caplog.at_level(logging.INFO):
+            server.config.app = app
+            server.config.lifespan = "off"
+            thread.start()
+            wait_until(lambda: server.started)
+            with socket.create_connection(bound.getsockname()) as raw:
+                raw.settimeout(TEST_TIMEOUT)
+                raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                received = b""
+                while part := raw.recv(1000):
+                    received += part
+            server.should_exit = True
+            thread.join(TEST_TIMEOUT)
+        assert received.endswith(b"half")
+        (message,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert re.fullmatch(r"127\.0\.0\.1 GET / 200, \d+ ms \(The request timed out\.\)", message)
+        assert not any(record.exc_info for record in caplog.records)
+
+    def test_pipelined_requests_of_a_client_that_resets(
+        self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reset = struct.pack("ii", 1, 0)  # close with RST
+        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO):
+            for round in range(10):
+                with socket.create_connection(address(server)) as raw:
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                    raw.sendall(b"GET /main.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+                    time.sleep(0.001 * round)
+            assert server.get("/health").is_success
+        assert not any(record.exc_info for record in caplog.records)
+        assert not any(record.levelno >= logging.ERROR for record in caplog.records)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import ConfigError, DataError
-from regard.serving.errors import JSON_TYPE, ApiError
+from regard.serving.errors import CLIENT_CLOSED_STATUS, JSON_TYPE, ApiError
 from regard.serving.metrics import Metrics
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
@@ -203,7 +203,8 @@ class AccessMiddleware:
                 await self._app(scope, receive, send)
             return
         start = time.perf_counter()
-        response = _Response(send, self._policy, headers_only=scope["method"] == "HEAD")
+        method = scope["method"]
+        response = _Response(send, self._policy, headers_only=method == "HEAD")
         if response.headers_only:
             scope = {**scope, "method": "GET"}  # a copy: uvicorn needs the original method
         failed = False
@@ -224,7 +225,7 @@ class AccessMiddleware:
         self._metrics.requests.labels(route, str(response.status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         if not failed:
-            _log_request(scope, response.status, seconds)
+            _log_request(scope, method, response, seconds)
 
     def _check(self, method: str, host: str, origin: str) -> bool:
         """Raise an error for a request that is not allowed; return whether it is a CORS preflight request."""
@@ -263,6 +264,8 @@ class _Response:
         self.headers_only = headers_only
         self.origin = ""
         self.status = 0
+        self.aborted = ""
+        """Why the response ended before it was complete."""
 
     async def send(self, message: Message) -> None:
         """Send a message of the application."""
@@ -274,12 +277,20 @@ class _Response:
             message["headers"] = headers
         elif self.headers_only:
             message = {**message, "body": b""}
-        await self._send(message)
+        if self.status == CLIENT_CLOSED_STATUS:
+            return
+        try:
+            await self._send(message)
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "closed" not in str(error):
+                raise
+            self.status, self.aborted = CLIENT_CLOSED_STATUS, "the client closed its connection"
 
     async def send_error(self, error: ApiError, path: str) -> None:
-        """Send an error; a response that has started can only be aborted."""
+        """Send an error; a response that has started can only be aborted: the server closes its connection."""
         if self.status:
-            raise ConnectionAbortedError("the response had started")
+            self.aborted = self.aborted or error.message
+            return
         headers = [(name.encode(), value.encode()) for name, value in (error.headers or {}).items()]
         await self._send_all(error.status_code, [(b"content-type", JSON_TYPE.encode()), *headers], error.body(path))
 
@@ -303,16 +314,19 @@ class _Response:
         return [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
 
 
-def _log_request(scope: Scope, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, method: str, response: _Response, seconds: float) -> None:
     """Log a request without its texts: overload and failures as warnings, all others as info."""
-    level = logging.WARNING if status == 429 or status >= 500 else logging.INFO
+    status = response.status
+    is_failure = status == 429 or status >= 500 or (response.aborted and status != CLIENT_CLOSED_STATUS)
+    level = logging.WARNING if is_failure else logging.INFO
     if log.isEnabledFor(level):
         client, path = (scope.get("client") or ("-",))[0], scope.get("raw_path", b"").decode("latin-1")[:100]
-        fields = {"client": client, "method": scope["method"], "path": path, "status": status}
-        text = "%s %s %s %d, %.0f ms"
-        log.log(
-            level, text, *fields.values(), 1000 * seconds, extra={"fields": fields | {"seconds": round(seconds, 4)}}
-        )
+        fields = {"client": client, "method": method, "path": path, "status": status}
+        aborted = f" ({response.aborted})" if response.aborted else ""
+        text, extra = "%s %s %s %d, %.0f ms%s", fields | {"seconds": round(seconds, 4)}
+        if response.aborted:
+            extra["aborted"] = response.aborted
+        log.log(level, text, *fields.values(), 1000 * seconds, aborted, extra={"fields": extra})
 
 
 def _is_same_origin(origin: str, host: str) -> bool:

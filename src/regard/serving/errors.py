@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 SHOWN_CHARACTERS = 60  # of an invalid value that is repeated in a message
 JSON_TYPE = "application/json"
+CLIENT_CLOSED_STATUS = 499  # the client closed its connection; only in the log and the metrics
 EMPTY_BODY_MESSAGE = "The request body is empty; send a JSON object."
 OPENAI_PATHS: set[str] = set()
 """Beginnings of the paths of OpenAI's protocol; an `OpenAIRouter` adds its own."""

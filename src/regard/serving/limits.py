@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serving.errors import ApiError
+from regard.serving.errors import CLIENT_CLOSED_STATUS, ApiError
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ClientDisconnectedError(ApiError):
     """The client closed its connection; the response only counts in the metrics."""
 
     def __init__(self) -> None:
-        super().__init__(499, "The client closed its connection.")
+        super().__init__(CLIENT_CLOSED_STATUS, "The client closed its connection.")
 
 
 class BodyLimitMiddleware:

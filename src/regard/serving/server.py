@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -107,7 +108,14 @@ def build_server(service: Service) -> uvicorn.Server:
         # every accepted request has a timeout; after it, there is nothing left to wait for
         timeout_graceful_shutdown=round(service.limits.timeout) + 1,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_new_to_log)
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # invalid forms get 400
     return Server(config)
+
+
+def _is_new_to_log(record: logging.LogRecord) -> bool:
+    """Drop uvicorn's line about an aborted response: `AccessMiddleware` has logged the request with the reason."""
+    return record.msg != "ASGI callable returned without completing response."
 
 
 class Server(uvicorn.Server):
