@@ -96,9 +96,9 @@ INVALID = [
     ("a.tsv", b"a\tb\nx\t \nc\td\n", "empty", "{}:2: empty target; fill it in"),
     (
         "a.tsv",
-        b"a\tb\ncaf\xe9\tx\nc\td\n",
+        b"a\tb\ncaf\xff\tx\nc\td\n",
         "not UTF-8",
-        "{}:2: not UTF-8 (byte 4 of the line is 0xe9); convert the file",
+        "{}:2: not UTF-8 (byte 4 of the line is 0xff); convert the file",
     ),
     (
         "a.tsv",

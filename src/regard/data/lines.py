@@ -6,6 +6,7 @@ a large file is processed in large batches.
 """
 
 import gzip
+import os
 import sys
 import threading
 import zlib
@@ -17,9 +18,14 @@ from io import UnsupportedOperation
 from queue import Empty, Queue
 from typing import BinaryIO, TypeVar
 
+from regard.data.encoding import SAMPLE_BYTES, UNKNOWN, conversion, detect_encoding, wide_encoding
 from regard.errors import DataError
 
 STANDARD_INPUT = "-"
+MAX_UNREADABLE_FRACTION = 0.05  # of the lines of a file that may be skipped; more are a problem of the whole file
+MIN_UNREADABLE = 10  # this many lines may be skipped in any file
+MIN_EARLY_LINES = 10_000  # a file is assumed to have at least this many lines, until its end is reached
+UNLIMITED_REASONS = ("empty", "too long", "unknown label", "cannot be filled")  # of lines that could be read
 MAX_LINE_BYTES = 16 * 2**20  # longer lines are not sentences and would fill the memory
 T = TypeVar("T")
 _END = object()
@@ -50,6 +56,11 @@ class InvalidLines:
         self.counts[reason] += 1
         self.examples.setdefault(reason, f"{message}.")
 
+    @property
+    def unreadable(self) -> int:
+        """Number of skipped lines that do not have the format of their file; empty ones are not counted."""
+        return sum(count for reason, count in self.counts.items() if reason not in UNLIMITED_REASONS)
+
     def note(self, message: str) -> None:
         """Add a note on how a file was read, such as a header that was found; without the final period."""
         if message not in self.notes:
@@ -74,12 +85,27 @@ def read_lines(file: str, invalid: InvalidLines) -> Iterator[Line]:
     """Yield the lines of a file; `.gz` files are decompressed, `-` is standard input.
 
     A line that is not UTF-8 or too long is invalid. If invalid lines are skipped, it is yielded without text, so that
-    parallel files stay aligned.
+    parallel files stay aligned. A file in UTF-16, or one with many unreadable lines, is an error even then.
     """
     name = "standard input" if file == STANDARD_INPUT else file
+    number, skipped = 0, invalid.unreadable
     with _open(file) as stream:
         for number, raw in enumerate(_raw_lines(stream, name), start=1):
-            yield Line(_decode(raw, f"{name}:{number}", number == 1, invalid), name, number)
+            if number == 1 and raw is not None and (b"\0" in raw or raw[:1] in (b"\xff", b"\xfe")):
+                encoding = wide_encoding(_sample(file, raw))
+                if encoding is not None:
+                    raise DataError(f"{name}: is {encoding}, not UTF-8; {conversion(file, encoding)}.")
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8") if raw is not None else None
+            except UnicodeDecodeError as error:
+                text = None
+                _add_undecodable(error, file, f"{name}:{number}", invalid)
+                _check_fraction(file, invalid, invalid.unreadable - skipped, max(number, MIN_EARLY_LINES))
+            if raw is None:
+                problem = f"longer than {MAX_LINE_BYTES:,} bytes; split it into lines"
+                invalid.add("too long to read", f"{name}:{number}: {problem}")
+            yield Line(text, name, number)
+    _check_fraction(file, invalid, invalid.unreadable - skipped, number)
 
 
 @contextmanager
@@ -112,16 +138,49 @@ def explain_read_errors(file: str) -> Iterator[None]:
         raise DataError(f"{file}: cannot be read ({error.strerror}).") from None
 
 
-def _decode(raw: bytes | None, location: str, first: bool, invalid: InvalidLines) -> str | None:
-    if raw is None:
-        invalid.add("too long to read", f"{location}: longer than {MAX_LINE_BYTES:,} bytes; split it into lines")
-        return None
-    try:
-        return raw.decode("utf-8-sig" if first else "utf-8")  # drops a byte order mark
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.start + 1} of the line is 0x{raw[error.start]:02x}"
-        invalid.add("not UTF-8", f"{location}: not UTF-8 ({byte}); convert the file")
-        return None
+def _add_undecodable(error: UnicodeDecodeError, file: str, location: str, invalid: InvalidLines) -> None:
+    """Report a line that is not UTF-8. If the whole file is in another encoding, skipping lines is not offered."""
+    problem = f"not UTF-8 (byte {error.start + 1} of the line is 0x{error.object[error.start]:02x})"
+    encoding = None if invalid.skip else _file_encoding(file, error.object)
+    if encoding is not None:
+        probably = "" if encoding == UNKNOWN else f", but probably {encoding}"
+        raise DataError(f"{location}: {problem}{probably}; {conversion(file, encoding)}.")
+    invalid.add("not UTF-8", f"{location}: {problem}; convert the file")
+
+
+def _check_fraction(file: str, invalid: InvalidLines, skipped: int, lines: int) -> None:
+    """Raise an error if too many lines of a file were skipped because they cannot be read."""
+    if skipped <= MIN_UNREADABLE or skipped <= MAX_UNREADABLE_FRACTION * lines:
+        return
+    reason, message = next(
+        (reason, text) for reason, text in invalid.examples.items() if reason not in UNLIMITED_REASONS
+    )
+    encoding = _file_encoding(file) if invalid.counts["not UTF-8"] else None
+    name = "standard input" if file == STANDARD_INPUT else file
+    advice = f"fix the file ({reason}: {message.removesuffix('.')})" if encoding is None else conversion(file, encoding)
+    raise DataError(
+        f"{name}: {skipped:,} lines cannot be read, more than {MAX_UNREADABLE_FRACTION:.0%}, "
+        f"which is too many to skip; {advice}."
+    )
+
+
+def _file_encoding(file: str, line: bytes = b"") -> str | None:
+    """Return the encoding of a file with lines that are not UTF-8, from its beginning and one such line."""
+    return detect_encoding(b"\n".join([_sample(file, b""), line]))
+
+
+def _sample(file: str, line: bytes) -> bytes:
+    """Return the beginning of a file; of standard input or a pipe, which cannot be read again, only this line."""
+    if file == STANDARD_INPUT or not os.path.isfile(file):
+        return line
+    lines, size = [], 0
+    with _open(file) as stream:
+        for raw in _raw_lines(stream, file):
+            lines.append(raw or b"")
+            size += len(lines[-1])
+            if size >= SAMPLE_BYTES:
+                break
+    return b"\n".join(lines)
 
 
 def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes | None]:
