@@ -46,6 +46,11 @@ PHRASES = {  # regular expression -> what to write instead
     r"past all bounds": "diverged",
     r"may not be written": "suppressed",
     r"gone wrong|goes wrong|went wrong": "failed",
+    r"anew": "again",
+    r"learns? from (--\w+|documents)": "is trained on",
+    r"at the foot of": "at the bottom of",
+    r"(and|to) forgets? (them|it)": "clear",
+    r"which the model does not know": "is not a label of the model",
 }
 
 BRITISH = {  # British stem -> American stem

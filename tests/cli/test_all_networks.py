@@ -123,7 +123,7 @@ def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp
         ),
         (
             ["word2vec", "--data", "text.txt", "--from", "elmo"],
-            "--from does not apply to word2vec, which learns from --data; remove it.",
+            "--from does not apply to word2vec, which is trained on --data; remove it.",
         ),
         (["tag"], "there is no training data; pass --data."),
     ],

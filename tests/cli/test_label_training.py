@@ -67,7 +67,7 @@ def test_builtin_topics_have_validation_and_test_splits() -> None:
         (
             ["classify", "--source", "a", "--target", "b"],
             2,
-            "a classifier learns from --data; --source and --target are for translation.",
+            "a classifier is trained on --data; --source and --target are for translation.",
         ),
         (["tag", "--data", "/dev/null"], 3, "/dev/null: has no text to train on; provide more text."),
         (

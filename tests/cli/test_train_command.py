@@ -186,12 +186,12 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         (
             ["gpt", "--source", "a", "--target", "b", "--out", "x"],
             2,
-            "a language model learns from --data; --source and --target are for translation.",
+            "a language model is trained on --data; --source and --target are for translation.",
         ),
         (
             ["gpt", "--data", "a", "--test-source", "a", "--test-target", "b", "--out", "x"],
             2,
-            "a language model learns from --test; --test-source and --test-target are for translation.",
+            "a language model is tested on --test; --test-source and --test-target are for translation.",
         ),
         (
             ["translation", "--data", "a", "--set", "model.heads=7", "--out", "x"],

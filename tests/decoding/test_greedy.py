@@ -16,7 +16,7 @@ LONGEST = 8  # tokens: random networks seldom end, and each step by hand takes l
 
 @torch.no_grad()
 def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
-    """One sentence, the whole target decoded anew at each step."""
+    """One sentence, the whole target decoded again at each step."""
     network = engine(name).networks[0]
     written, scores = [TOKENS.start], []
     for _ in range(LONGEST):

@@ -1,7 +1,7 @@
 """Golden runs: short, seeded runs of every task and kind of network, and what the trained models compute.
 
     python tests/golden/record.py           # run everything and compare with golden.json, to the last bit
-    python tests/golden/record.py --write   # record golden.json anew
+    python tests/golden/record.py --write   # record golden.json again
     python tests/golden/record.py gpt       # only the cases whose name contains "gpt"
 
 A refactoring must leave every number as it is. Losses are compared bit by bit, so recording and comparing

@@ -13,7 +13,7 @@ import pytest
 from regard import registry
 from regard.errors import DataError
 from regard.labs import LABS, Lab, LabContext, LabResult, all_labs
-from regard.labs.report import load_chapter, run_lab, write_book
+from regard.labs.report import load_section, run_lab, write_report
 
 NAMES = [lab.name for lab in all_labs()]
 
@@ -65,30 +65,30 @@ def test_numbers_support_the_claim(name: str, out: Path) -> None:
 
 
 def test_book_has_a_table_of_contents(out: Path) -> None:
-    chapter = run_lab(LABS["worked-example"], "quick", out, ignore).chapter
-    page = write_book([chapter, replace(chapter, holds=False)], out).read_text("utf-8")
+    section = run_lab(LABS["worked-example"], "quick", out, ignore).section
+    page = write_report([section, replace(section, holds=False)], out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
     contents = page[: page.index("<section")]
-    assert contents.count(chapter.lab.claim) == 2
+    assert contents.count(section.lab.claim) == 2
     assert contents.count("The claim is supported.") == contents.count("The claim is not supported.") == 1
     assert_offline(page)
 
 
 @pytest.mark.slow
-def test_chapter_is_loaded_only_if_complete_and_of_the_same_effort(tmp_path: Path) -> None:
+def test_section_is_loaded_only_if_complete_and_of_the_same_effort(tmp_path: Path) -> None:
     lab = LABS["worked-example"]
     finished = run_lab(lab, "quick", tmp_path, ignore)
-    assert load_chapter(lab, "quick", tmp_path) == finished.chapter
-    assert load_chapter(lab, "full", tmp_path) is None
-    assert load_chapter(LABS["order"], "quick", tmp_path) is None
+    assert load_section(lab, "quick", tmp_path) == finished.section
+    assert load_section(lab, "full", tmp_path) is None
+    assert load_section(LABS["order"], "quick", tmp_path) is None
     page = tmp_path / lab.name / "lab.html"
     page.write_text(page.read_text("utf-8")[:5000])
-    assert load_chapter(lab, "quick", tmp_path) is None
+    assert load_section(lab, "quick", tmp_path) is None
     page.write_bytes(b"\xff")
-    assert load_chapter(lab, "quick", tmp_path) is None
+    assert load_section(lab, "quick", tmp_path) is None
     run_lab(lab, "quick", tmp_path, ignore)
     (tmp_path / lab.name / "results.json").write_text("[]")
-    assert load_chapter(lab, "quick", tmp_path) is None
+    assert load_section(lab, "quick", tmp_path) is None
 
 
 def test_another_package_adds_a_lab_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,4 +115,4 @@ def test_another_package_adds_a_lab_by_an_entry_point(tmp_path: Path, monkeypatc
     finished = run_lab(LABS["toy"], "quick", tmp_path, log.append)
     assert log == ["counting"]
     assert json.loads((tmp_path / "toy" / "results.json").read_text("utf-8"))["numbers"] == {"count": 2}
-    assert "Count to two." in finished.chapter.section
+    assert "Count to two." in finished.section.html

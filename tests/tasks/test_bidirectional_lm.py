@@ -93,7 +93,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -
 def test_aligned_files_are_an_error(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         run_training(request(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
-    assert str(error.value) == "a language model learns from --data; --source and --target are for translation."
+    assert str(error.value) == "a language model is trained on --data; --source and --target are for translation."
 
 
 def test_it_cannot_score_texts(text: Path, tmp_path: Path) -> None:

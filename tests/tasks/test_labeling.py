@@ -306,11 +306,11 @@ def test_invalid_labels_are_errors(
         (["model.head.labels=['a', 'a']", "model.head.kind=tags"], "model.head.labels = ['a', 'a'] has 'a' twice."),
         (
             ["model.kind=encoder-only", "model.head=tags", "data.train.source=a", "data.train.target=b"],
-            "a tagger learns from --data; --source and --target are for translation.",
+            "a tagger is trained on --data; --source and --target are for translation.",
         ),
         (
             ["model.kind=encoder-only", "model.head=classes", "data.test.source=a", "data.test.target=b"],
-            "a classifier learns from --test; --test-source and --test-target are for translation.",
+            "a classifier is tested on --test; --test-source and --test-target are for translation.",
         ),
     ],
 )

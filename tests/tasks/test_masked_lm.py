@@ -331,7 +331,7 @@ def test_text_of_unknown_tokens_is_an_error(tmp_path: Path) -> None:
 def test_aligned_files_are_an_error(tmp_path: Path) -> None:
     done = command_line("train", "masked", "--source", "a", "--target", "b", "--out", tmp_path / "run")
     assert done.code == 2
-    assert done.err.endswith("an encoder learns from --data; --source and --target are for translation.\n")
+    assert done.err.endswith("an encoder is trained on --data; --source and --target are for translation.\n")
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_words_are_split_like_the_word_tokenizer(tmp_path: Path) -> None:
         (
             ["data.train.source=a", "data.train.target=b"],
             ConfigError,
-            "word2vec learns from --data; --source and --target are for translation.",
+            "word2vec is trained on --data; --source and --target are for translation.",
         ),
         (["data.train.files=missing.txt"], DataError, "missing.txt: not found; check the path."),
         (
@@ -125,4 +125,4 @@ def test_the_command_shows_nearest_neighbors(text: Path, tmp_path: Path) -> None
     assert last == f"Vectors: {tmp_path / 'out' / 'vectors.txt'}"
     invalid = regard(*command, "--valid", "x")
     assert invalid.code == 2
-    assert invalid.err == "regard: --valid does not apply to word2vec, which learns from --data; remove it.\n"
+    assert invalid.err == "regard: --valid does not apply to word2vec, which is trained on --data; remove it.\n"

@@ -42,30 +42,30 @@ def run(
         raise ConfigError("--quick and --full exclude each other; pass one of them, or neither.")
     if resume and name != ALL:
         raise ConfigError(f"--resume is for regard lab {ALL}, which skips finished labs; remove it.")
-    from regard.labs.report import load_chapter, run_lab, write_book
+    from regard.labs.report import load_section, run_lab, write_report
 
     def report(message: str) -> None:
         if not quiet:
             print(message, file=sys.stderr, flush=True)
 
     effort: Effort = "quick" if quick else "full" if full else "default"
-    chapters = []
+    sections = []
     for lab in all_labs() if name == ALL else [LABS[name]]:
-        chapter = load_chapter(lab, effort, out) if resume else None
-        if chapter is not None:
+        section = load_section(lab, effort, out) if resume else None
+        if section is not None:
             report(f"{lab.name}: finished already, in {out / lab.name}")
         else:
             report(f"{lab.name}: {lab.claim}")
             finished = run_lab(lab, effort, out, report)
             _print_result(finished, out)
-            chapter = finished.chapter
-        chapters.append(chapter)
+            section = finished.section
+        sections.append(section)
     if name == ALL:
-        print(f"Book: {write_book(chapters, out)}")
+        print(f"Report: {write_report(sections, out)}")
 
 
 def _print_result(finished: "FinishedLab", out: Path) -> None:
-    from regard.labs.lab import verdict
+    from regard.labs.lab import conclusion
     from regard.labs.report import LAB_PAGE
     from regard.tables import new_table
 
@@ -78,5 +78,5 @@ def _print_result(finished: "FinishedLab", out: Path) -> None:
         for row in lab_table.rows:
             table.add_row(*row)
         print_table(table)
-    print(f"{verdict(result.holds)} {result.summary}")
-    print(f"Page: {out / finished.chapter.lab.name / LAB_PAGE}\n")
+    print(f"{conclusion(result.holds)} {result.summary}")
+    print(f"Page: {out / finished.section.lab.name / LAB_PAGE}\n")

@@ -165,7 +165,7 @@ def _check_options(task: "Task", options: list[str]) -> None:
 
     for name in options:
         if name in task.unsupported_options:
-            raise ConfigError(f"{name} does not apply to {task.name}, which learns from --data; remove it.")
+            raise ConfigError(f"{name} does not apply to {task.name}, which is trained on --data; remove it.")
 
 
 def _sources(

@@ -211,7 +211,7 @@ def _open(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _standard_input() -> AbstractContextManager[BinaryIO]:
-    """Open standard input anew: Python cannot exit while a thread blocks in `sys.stdin.buffer` itself."""
+    """Open standard input again: Python cannot exit while a thread blocks in `sys.stdin.buffer` itself."""
     if sys.stdin is None:
         raise DataError("standard input: is closed; pipe something into it, or pass a file.")
     try:

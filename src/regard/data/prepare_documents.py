@@ -53,7 +53,7 @@ def prepare_documents(
     single_spaces: bool = False,
     mask_token: bool = False,
 ) -> PreparedData:
-    """Prepare the tokenizer and the token stores of a config that learns from documents.
+    """Prepare the tokenizer and the token stores for a model that is trained on documents.
 
     Without validation data, the end of the training data is held out.
 

@@ -88,7 +88,7 @@ class AttentionRecorder:
         self._weights.append(weights.detach().float().mean(1))
 
     def take(self) -> Tensor:
-        """Return the weights of the last step (R, S) and forget them."""
+        """Return the weights of the last step (R, S) and clear them."""
         weights = torch.stack(self._weights).mean(0).flatten(0, 1)
         self._weights.clear()
         return weights

@@ -10,16 +10,16 @@ from pathlib import Path
 from regard.labs.lab import Effort, Lab, LabContext, LabFigure, LabResult, LabTable
 from regard.registry import Registry
 
-__all__ = ["BOOK", "LABS", "Effort", "Lab", "LabContext", "LabFigure", "LabResult", "LabTable", "all_labs"]
+__all__ = ["LABS", "REPORT", "Effort", "Lab", "LabContext", "LabFigure", "LabResult", "LabTable", "all_labs"]
 
-BOOK = Path(__file__).parent / "book.html"
+REPORT = Path(__file__).parent / "book.html"
 """The results of all built-in labs with full effort, on one page."""
 
 LABS: Registry[Lab] = Registry("labs")
 
 
 def all_labs() -> list[Lab]:
-    """Return the built-in labs in the order of the book, then the others by name."""
+    """Return the built-in labs in the order of the report, then the others by name."""
     added = sorted(set(LABS.names()) - {lab.name for lab in _BUILTIN})
     return [*_BUILTIN, *(LABS[name] for name in added)]
 

@@ -62,8 +62,8 @@ class LabResult:
     """Preformatted text, such as worked arithmetic."""
 
 
-def verdict(holds: bool) -> str:
-    """Return the verdict on a claim in words."""
+def conclusion(holds: bool) -> str:
+    """Return the conclusion about a claim in words."""
     return "The claim is supported." if holds else "The claim is not supported."
 
 

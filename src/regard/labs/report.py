@@ -1,4 +1,4 @@
-"""Run labs and write their results: figures (SVG, PNG), `results.json`, a self-contained page; and a book of all."""
+"""Run labs and write their results: figures (SVG, PNG), `results.json`, a self-contained page; and a report of all."""
 
 import json
 import re
@@ -12,28 +12,28 @@ from typing import Any
 from regard.errors import DataError
 from regard.files import write_text
 from regard.html import Markup, document, join, table, tag
-from regard.labs.lab import Effort, Lab, LabContext, LabResult, verdict
+from regard.labs.lab import Effort, Lab, LabContext, LabResult, conclusion
 from regard.plotting import figure_bytes, save_figure
 
-RESULTS, LAB_PAGE, BOOK_PAGE = "results.json", "lab.html", "book.html"
+RESULTS, LAB_PAGE, REPORT_PAGE = "results.json", "lab.html", "book.html"
 ENVIRONMENT = ("regard", "torch", "python", "processor", "cores", "threads")  # what results.json records of it
 
 
 @dataclass(frozen=True)
-class Chapter:
+class LabSection:
     """The HTML section of a lab, and whether its claim is supported."""
 
     lab: Lab
     holds: bool
-    section: Markup
+    html: Markup
 
 
 @dataclass(frozen=True)
 class FinishedLab:
-    """A lab that has run: its result and its chapter of the book."""
+    """A lab that has run: its result and its section of the report."""
 
     result: LabResult
-    chapter: Chapter
+    section: LabSection
 
 
 def run_lab(lab: Lab, effort: Effort, out: Path, log: Callable[[str], None]) -> FinishedLab:
@@ -48,13 +48,13 @@ def run_lab(lab: Lab, effort: Effort, out: Path, log: Callable[[str], None]) -> 
     full_environment = environment(1)
     machine = {key: full_environment[key] for key in ENVIRONMENT}
     svgs = {figure.name: figure_bytes(figure.figure, "svg").decode() for figure in result.figures}
-    chapter = Chapter(lab, result.holds, lab_section(lab, result, svgs, effort, seconds, machine))
+    section = LabSection(lab, result.holds, lab_section(lab, result, svgs, effort, seconds, machine))
     for figure in result.figures:
         for suffix in ("svg", "png"):
             save_figure(figure.figure, folder / f"{figure.name}.{suffix}")
     _write_text(folder / RESULTS, results_json(lab, result, effort, seconds, machine))
-    _write_text(folder / LAB_PAGE, lab_page(lab.title, [chapter]))
-    return FinishedLab(result, chapter)
+    _write_text(folder / LAB_PAGE, lab_page(lab.title, [section]))
+    return FinishedLab(result, section)
 
 
 def results_json(lab: Lab, result: LabResult, effort: Effort, seconds: float, machine: Mapping[str, Any]) -> str:
@@ -73,34 +73,34 @@ def results_json(lab: Lab, result: LabResult, effort: Effort, seconds: float, ma
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
 
-def load_chapter(lab: Lab, effort: Effort, out: Path) -> Chapter | None:
-    """Return the chapter of a lab that was run earlier with the same effort, or None."""
+def load_section(lab: Lab, effort: Effort, out: Path) -> LabSection | None:
+    """Return the section of a lab that was run earlier with the same effort, or None."""
     try:
         page = (out / lab.name / LAB_PAGE).read_text("utf-8")
         holds = json.loads((out / lab.name / RESULTS).read_text("utf-8"))["holds"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    section = re.search(f'<section id="{lab.name}" data-effort="{effort}">.*</section>', page, re.DOTALL)
-    return None if section is None else Chapter(lab, bool(holds), Markup(section.group()))
+    match = re.search(f'<section id="{lab.name}" data-effort="{effort}">.*</section>', page, re.DOTALL)
+    return None if match is None else LabSection(lab, bool(holds), Markup(match.group()))
 
 
-def write_book(chapters: Sequence[Chapter], out: Path) -> Path:
-    """Write all chapters to one page with a table of contents; return its path."""
+def write_report(sections: Sequence[LabSection], out: Path) -> Path:
+    """Write all sections to one page with a table of contents; return its path."""
     _make_folder(out)
-    path = out / BOOK_PAGE
-    _write_text(path, lab_page("Labs", chapters))
+    path = out / REPORT_PAGE
+    _write_text(path, lab_page("Labs", sections))
     return path
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
 
-def lab_page(title: str, chapters: Sequence[Chapter]) -> str:
+def lab_page(title: str, sections: Sequence[LabSection]) -> str:
     """Return a page of one or more labs; more than one get a table of contents."""
-    contents = tag("nav", tag("ol", *(_contents_entry(chapter) for chapter in chapters)))
-    header = [tag("header", tag("h1", title)), contents] if len(chapters) > 1 else []
+    contents = tag("nav", tag("ol", *(_contents_entry(section) for section in sections)))
+    header = [tag("header", tag("h1", title)), contents] if len(sections) > 1 else []
     style = Markup((resources.files(__package__) / "lab.css").read_text("utf-8"))
-    return document(f"{title} · regard", style, tag("main", *header, *(chapter.section for chapter in chapters)))
+    return document(f"{title} · regard", style, tag("main", *header, *(section.html for section in sections)))
 
 
 def lab_section(
@@ -124,7 +124,7 @@ def lab_section(
         *_paragraphs(lab.experiment.METHOD),
         *figures,
         tag("h3", "Result"),
-        tag("p", _verdict_markup(result.holds), " ", result.summary),
+        tag("p", _conclusion_markup(result.holds), " ", result.summary),
         *tables,
         tag("pre", result.text) if result.text else "",
         tag("h3", "Limitations"),
@@ -140,13 +140,15 @@ def lab_section(
     )
 
 
-def _contents_entry(chapter: Chapter) -> Markup:
-    lab = chapter.lab
-    return tag("li", tag("a", lab.title, href=f"#{lab.name}"), tag("p", lab.claim, " ", _verdict_markup(chapter.holds)))
+def _contents_entry(section: LabSection) -> Markup:
+    lab = section.lab
+    return tag(
+        "li", tag("a", lab.title, href=f"#{lab.name}"), tag("p", lab.claim, " ", _conclusion_markup(section.holds))
+    )
 
 
-def _verdict_markup(holds: bool) -> Markup:
-    return tag("strong", verdict(holds), class_="holds" if holds else "fails")
+def _conclusion_markup(holds: bool) -> Markup:
+    return tag("strong", conclusion(holds), class_="holds" if holds else "fails")
 
 
 def _paragraphs(text: str) -> list[Markup]:

@@ -28,12 +28,13 @@ DEFAULT_CONTEXT_LENGTH = 256
 OUTPUTS_PER_LIST = 5
 
 
-def check_text_data(config: Config, learner: str) -> None:
+def check_text_data(config: Config, model: str) -> None:
     """Raise a ConfigError for aligned files and parses, which only translation reads."""
-    for split, prefix in zip(config.data.splits, ("--", "--valid-", "--test-"), strict=True):
+    uses = (("--", "trained"), ("--valid-", "validated"), ("--test-", "tested"))
+    for split, (prefix, use) in zip(config.data.splits, uses, strict=True):
         option = "--data" if prefix == "--" else prefix.removesuffix("-")
         if split.source or split.target:
-            raise ConfigError(f"{learner} learns from {option}; {prefix}source and {prefix}target are for translation.")
+            raise ConfigError(f"{model} is {use} on {option}; {prefix}source and {prefix}target are for translation.")
         if split.parses:
             raise ConfigError(f"{prefix}parses: is for translation, where the source has parses; drop it.")
 

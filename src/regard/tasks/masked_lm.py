@@ -192,7 +192,7 @@ class BoundMaskedLM:
         return MaskedLMObjective(self._encoder, self.config.training.label_smoothing)
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, MaskedBatch]]":
-        """Passages, shuffled in each epoch and masked anew each time."""
+        """Passages, shuffled in each epoch and masked differently each time."""
         for after, batch in self._source.iterate(position):
             random = np.random.default_rng([self.config.training.seed, after.epoch, after.batch])
             masked = self._masker.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, random))

@@ -179,7 +179,7 @@ class _Sentences:
 def _check(config: Word2VecRunConfig) -> None:
     train = config.data.train
     if train.source or train.target:
-        raise ConfigError("word2vec learns from --data; --source and --target are for translation.")
+        raise ConfigError("word2vec is trained on --data; --source and --target are for translation.")
     if not train.files:
         raise ConfigError("there is no training data; pass --data.")
     if STANDARD_INPUT in train.files:

@@ -1,4 +1,4 @@
-"""A live bar at the foot of a terminal, drawn with rich."""
+"""A live bar at the bottom of the terminal, drawn with rich."""
 
 import math
 import time

@@ -19,7 +19,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from regard.files import read_regular_file
 from regard.html import Markup, base_style, join, table, tag
-from regard.labs import BOOK, all_labs
+from regard.labs import REPORT, all_labs
 from regard.models.folder_files import CARD_FILE
 from regard.serving.errors import ApiError, ErrorResponse
 from regard.serving.languages import language_name
@@ -177,7 +177,7 @@ async def docs(request: Request, service: ServiceDependency) -> Response:
 @public_router.get("/labs", include_in_schema=False)
 async def labs() -> Response:
     """Return the report of all labs that comes with the package."""
-    return FileResponse(BOOK, media_type="text/html", headers={"content-security-policy": LABS_POLICY})
+    return FileResponse(REPORT, media_type="text/html", headers={"content-security-policy": LABS_POLICY})
 
 
 @cache
