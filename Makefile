@@ -12,11 +12,11 @@ demo: $(READY)
 
 # Everything: lint, types and all tests.
 test: lint browser
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile
 
 # Before each commit: lint, types and the fast tests.
 check: lint
-	$(BIN)/pytest -n auto -m "not slow and not browser" --hypothesis-profile quick
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow and not browser" --hypothesis-profile quick
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -307,4 +307,5 @@ def test_existing_tokenizer_file_is_used(tmp_path: Path) -> None:
     broken = f"tokenizer.file={tmp_path / 'broken.json'}"
     third = regard("train", "translation", "--data", data, "--out", tmp_path / "third", *sets(broken))
     assert third.code == 3
-    assert third.err.startswith(f"regard: {tmp_path / 'broken.json'}: is not a tokenizer.json (")
+    assert third.err.startswith(f"regard: {tmp_path / 'broken.json'}: cannot be read as a tokenizer (")
+    assert third.err.endswith("; pass another tokenizer.json.\n")

@@ -150,7 +150,7 @@ def load_tokenizer(path: Path, vocab_size: int | None = None) -> Tokenizer:
     except ModelError as error:
         if vocab_size is not None:
             raise
-        raise DataError(str(error)) from None
+        raise DataError(str(error).replace("copy the folder again", "pass another tokenizer.json")) from None
 
 
 def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
