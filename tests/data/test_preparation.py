@@ -163,7 +163,6 @@ def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     missing, pipe = tmp_path / "missing", tmp_path / "pipe"
     os.mkfifo(pipe)
     assert error_message(str(missing)) == f"{missing}: not found; check the path."
-    assert error_message(str(tmp_path)) == f"{tmp_path}: is a folder; pass the files in it."
     assert error_message(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and pass the file."
     assert error_message("-") == "standard input can be read only once; save it to a file, and pass the file."
     assert error_message("builtin:x").startswith("builtin:x: is not a builtin corpus")

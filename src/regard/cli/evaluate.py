@@ -58,7 +58,8 @@ def run(
     data: Annotated[
         Files,
         file_option(
-            "--data", help="Pairs (TSV, JSON Lines), text, labeled texts or tagged words; builtin:NAME. Repeatable."
+            "--data",
+            help="Files or folders of pairs (TSV, CSV, JSON Lines), text, labeled texts or tagged words; builtin:NAME.",
         ),
     ] = None,
     tag_column: Annotated[

@@ -6,9 +6,22 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from regard.cli.file_lists import repeat_file_options
+from regard.cli.options import FILE
+
 
 class Command(TyperCommand):
-    """A command; brackets in its help, as in `mine[en-it]=folder`, are not markup of rich."""
+    """A command; brackets in its help, as in `mine[en-it]=folder`, are not markup of rich.
+
+    Several files may follow one file option.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, TyperOption)]
+        takes_value = {name: not option.is_flag for option in options for name in option.opts}
+        files = [name for option in options if option.multiple and option.metavar == FILE for name in option.opts]
+        return super().parse_args(ctx, repeat_file_options(args, takes_value, frozenset(files)))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer
         """Write the help."""

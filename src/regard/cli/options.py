@@ -18,6 +18,7 @@ OUTPUT_PANEL = "Output"
 SERVER_PANEL = "Server"
 LIMITS_PANEL = "Limits"
 GLOBAL_PANEL = "Global"
+FILE = "FILE"  # metavar of options that take files
 
 
 def option(panel: str, *names: str, help: str, **settings: Any) -> Any:
@@ -36,8 +37,8 @@ def examples(*commands: str) -> str:
 
 
 def file_option(*names: str, help: str) -> Any:
-    """Return an option of the data panel that takes a file and can be repeated."""
-    return option(DATA_PANEL, *names, help=help, metavar="FILE")
+    """Return an option of the data panel that takes files and can be repeated."""
+    return option(DATA_PANEL, *names, help=help, metavar=FILE)
 
 
 def _column(name: str, content: str) -> Any:

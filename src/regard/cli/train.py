@@ -67,7 +67,8 @@ def run(
     data: Annotated[
         Files,
         file_option(
-            "--data", help="Training data: pairs (TSV, JSON Lines), text, labeled texts, or tagged words. Repeatable."
+            "--data",
+            help="Training data: files or folders of pairs (TSV, CSV, JSON Lines), text, labeled texts, tagged words.",
         ),
     ] = None,
     valid_source: Annotated[Files, file_option("--valid-source", help="Source sentences for validation.")] = None,

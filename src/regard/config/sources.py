@@ -24,6 +24,7 @@ from regard.errors import ConfigError
 C = TypeVar("C", bound=BaseConfig)
 
 SPLITS = tuple(name for name, field in DataConfig.model_fields.items() if field.annotation is CorpusConfig)
+FILE_KEYS = ("source", "target", "parses", "files")  # settings of a split that are paths
 NOT_PATHS = ("builtin:", "-")  # prefixes of file names that are not paths: built-in corpora and standard input
 
 
@@ -110,7 +111,7 @@ def resolve_paths(folder: Path, source: ConfigSource) -> ConfigSource:
     if not isinstance(data, Mapping):
         return source
     resolved = {
-        name: {key: resolve(files) for key, files in split.items()}
+        name: {key: resolve(value) if key in FILE_KEYS else value for key, value in split.items()}
         if name in SPLITS and isinstance(split, Mapping)
         else split
         for name, split in data.items()

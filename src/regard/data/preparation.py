@@ -7,6 +7,7 @@ unchanged, so is the key, and nothing is tokenized again.
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 import zlib
@@ -21,6 +22,7 @@ from regard.data.lines import STANDARD_INPUT, InvalidLines, explain_read_errors
 from regard.data.readers import format_name, read_documents, read_labeled, read_pairs, read_tagged
 from regard.data.readers.base import Pair
 from regard.data.readers.builtin import content_version, is_builtin
+from regard.data.readers.folders import files_in
 from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
@@ -189,9 +191,11 @@ def _format(file: str) -> str:
 
 
 def _content(file: str) -> str:
-    """Return a hash of the content of a file."""
+    """Return a hash of the content of a file, or of the files in a folder."""
     if is_builtin(file):
         return content_version(file)
+    if os.path.isdir(file):
+        return files_fingerprint(files_in(file), {})
     if file == STANDARD_INPUT:
         raise DataError("standard input can be read only once; save it to a file, and pass the file.")
     try:

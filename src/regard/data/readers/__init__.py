@@ -12,6 +12,7 @@ from regard.config import CorpusConfig
 from regard.data.lines import InvalidLines, check_gzip_on_error
 from regard.data.readers.aligned import read_aligned
 from regard.data.readers.base import NO_COLUMNS, READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
+from regard.data.readers.folders import expand_folders
 from regard.errors import ConfigError
 
 __all__ = [
@@ -70,6 +71,15 @@ def reader_for(file: str, examples: ExampleType, columns: Mapping[str, str] = NO
     return reader
 
 
+def _expand(files: Iterable[str], examples: ExampleType, invalid: InvalidLines) -> Iterator[str]:
+    """Yield files, and those files in folders that may hold examples of this type."""
+
+    def is_claimed(file: str) -> bool:
+        return any(READERS[name].matches(file) and READERS[name].yields(examples) for name in READERS)
+
+    return expand_folders(files, invalid, None if examples in ("documents", "texts") else is_claimed)
+
+
 def format_name(file: str) -> str:
     """Return the format that a file name indicates; it is part of the key of prepared data.
 
@@ -94,7 +104,7 @@ def read_pair_files(
     files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
 ) -> Iterator[Pair]:
     """Yield the pairs of files that hold both sides."""
-    for file in files:
+    for file in _expand(files, "pairs", invalid):
         with check_gzip_on_error(file):
             yield from reader_for(file, "pairs", columns).pairs(file, invalid)
 
@@ -103,14 +113,14 @@ def read_documents(
     files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
 ) -> Iterator[Iterator[str]]:
     """Yield documents, each as a stream of text."""
-    for file in files:
+    for file in _expand(files, "documents", invalid):
         with check_gzip_on_error(file):
             yield from reader_for(file, "documents", columns).documents(file, invalid)
 
 
 def read_texts(files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS) -> Iterator[str]:
     """Yield separate texts: the lines of a plain file, the records of other formats."""
-    for file in files:
+    for file in _expand(files, "texts", invalid):
         with check_gzip_on_error(file):
             yield from reader_for(file, "texts", columns).texts(file, invalid)
 
@@ -119,7 +129,7 @@ def read_labeled(
     files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS
 ) -> Iterator[LabeledExample]:
     """Yield labeled texts."""
-    for file in files:
+    for file in _expand(files, "labeled", invalid):
         with check_gzip_on_error(file):
             yield from reader_for(file, "labeled", columns).labeled(file, invalid)
 
@@ -131,6 +141,6 @@ def read_tagged(
     columns: Mapping[str, str] = NO_COLUMNS,
 ) -> Iterator[TaggedExample]:
     """Yield tagged sentences; `column` is the column of the tag, counted from 1."""
-    for file in files:
+    for file in _expand(files, "tagged", invalid):
         with check_gzip_on_error(file):
             yield from reader_for(file, "tagged", columns).tagged(file, invalid, column)
