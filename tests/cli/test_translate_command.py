@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -74,6 +75,53 @@ def test_files_are_written_atomically(translator: Path, tmp_path: Path) -> None:
     )
     assert target.read_text() == "before"
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt.gz", "out.txt", "broken.txt"}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_stopped_translation_continues(
+    translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("regard.cli.translate.MAX_TRANSLATED_LINES", 2)
+    source, target, partial = tmp_path / "in.txt", tmp_path / f"out.txt{suffix}", tmp_path / f"out.txt{suffix}.partial"
+    source.write_bytes(b"w4 w5\nw6\nw7 w8\nw9\n" + b"\xff\n")  # stops at the fifth line
+    files = ["--input", source, "--output", target, "--n-best", "2"]
+    assert regard("translate", translator, *files, "--resume").code == 3
+    assert not target.exists()
+    state = json.loads((partial / "state.json").read_text())
+    assert state["lines"] == 4
+    before = (partial / "output").read_bytes()
+    with open(partial / "output", "ab") as file:
+        file.write(b"a batch that was not completed")
+    other = regard("translate", translator, *files, "--resume", "--beam", "3")
+    assert other.code == 2
+    assert "was written with another model, input or other options" in other.err
+    times = source.stat().st_atime_ns, source.stat().st_mtime_ns
+    source.write_bytes(b"w4 w5\nw6\nw7 w8\nw9\n" + b"w\n")  # as long as before
+    os.utime(source, ns=times)
+    done = regard("translate", translator, *files, "--resume")
+    assert (done.code, done.err) == (0, "regard: continuing after 4 lines.\n")
+    assert target.read_bytes().startswith(before)
+    content = gzip.decompress(target.read_bytes()).decode() if suffix else target.read_text()
+    assert content == regard("translate", translator, "--input", source, "--n-best", "2").out
+    assert not partial.exists()
+
+
+def test_resume_needs_files(translator: Path) -> None:
+    done = regard("translate", translator, "--resume", stdin="w4\n")
+    message = "regard: --resume: needs files to continue with; pass --input and --output.\n"
+    assert (done.code, done.err) == (2, message)
+
+
+def test_progress_is_logged_to_a_file(translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.cli.translate.MAX_TRANSLATED_LINES", 2)
+    monkeypatch.setattr("regard.cli.input_output.LOG_SECONDS", 0.0)
+    (tmp_path / "in.txt").write_text("w4\n" * 4)
+    done = regard("translate", translator, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt")
+    assert done.code == 0
+    assert done.err.startswith("regard: translating: ")
+    assert re.fullmatch(
+        r"regard: translating: 4 of 4 lines \(100%\), [\d,.]+ per second, 0 min left", done.err.splitlines()[-1]
+    )
 
 
 def test_invalid_lines_are_skipped_and_counted(translator: Path) -> None:

@@ -1,6 +1,9 @@
 """Input and output of commands: corpora from options, lines of a file or stdin, output files, progress and tables."""
 
+import os
+import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from regard.decoding.encoder_inference import TextOrPair
 
 MAX_LINES_AT_ONCE = 512  # most lines that are processed at once
+LOG_SECONDS = 30.0  # between messages on the progress in a log file
 GZIP_WINDOW_BITS = 31  # makes zlib write the gzip format
 
 
@@ -223,12 +227,18 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 @contextmanager
 def progress_bar(
-    input: str, output: Path | None, description: str = "translating"
+    input: str, output: Path | None, description: str = "translating", done: int = 0
 ) -> Iterator[Callable[[Sequence["Line"]], None]]:
-    """Show the progress over the lines of a file, if stderr is a terminal and the results go elsewhere."""
-    visible = input != "-" and (output is not None or not sys.stdout.isatty()) and sys.stderr.isatty()
-    if not visible:
+    """Show the progress over the lines of a file on stderr, if the results go elsewhere.
+
+    A terminal gets a bar; a log file gets a line every `LOG_SECONDS`. `done` lines were processed before.
+    """
+    if (input == "-" and not _stdin_is_file()) or (output is None and sys.stdout.isatty()):
         yield lambda lines: None
+        return
+    if not sys.stderr.isatty():
+        total = None if input == "-" else _count_lines(input)
+        yield ProgressLog(description, total, done).advance
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -236,8 +246,41 @@ def progress_bar(
     total = _count_lines(input)
     columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(description, total=total, completed=done)
         yield lambda lines: bar.advance(task, len(lines))
+
+
+class ProgressLog:
+    """Prints to stderr how many lines are done, at most one message every `LOG_SECONDS`."""
+
+    def __init__(self, description: str, total: int | None, done: int = 0) -> None:
+        self._description = description
+        self._total = total
+        self._done = self._done_before = done
+        self._start = self._last = time.monotonic()
+
+    def advance(self, lines: Sequence["Line"]) -> None:
+        """Count lines."""
+        self._done += len(lines)
+        now = time.monotonic()
+        if now - self._last < LOG_SECONDS:
+            return
+        self._last = now
+        rate = (self._done - self._done_before) / (now - self._start)
+        message = f"regard: {self._description}: {self._done:,} lines, {rate:,.1f} per second"
+        if self._total:
+            minutes = max(0, self._total - self._done) / rate / 60
+            of = f"{self._done:,} of {self._total:,} lines ({self._done / self._total:.0%})"
+            message = f"regard: {self._description}: {of}, {rate:,.1f} per second, {minutes:,.0f} min left"
+        print(message, file=sys.stderr, flush=True)
+
+
+def _stdin_is_file() -> bool:
+    """Return whether stdin is redirected from a file."""
+    try:
+        return sys.stdin is not None and stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or replaced by an object without a file descriptor
+        return False
 
 
 def _count_lines(input: str) -> int | None:

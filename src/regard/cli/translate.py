@@ -2,7 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +33,7 @@ from regard.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from regard.cli.resumable import ResumableOutput
     from regard.data.lines import InvalidLines, Line
     from regard.data.syntax import Parse
     from regard.decoding.options import TranslationOptions
@@ -84,6 +87,10 @@ def run(
         bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with tokens, scores, alignments and alternatives.")
     ] = False,
     skip_invalid: SkipInvalidOption = False,
+    resume: Annotated[
+        bool,
+        option(OUTPUT_PANEL, "--resume", help="Keep results in OUTPUT.partial, and continue there if it exists."),
+    ] = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Translate the lines of stdin or a file, one output line per input line, in order."""
@@ -109,13 +116,25 @@ def run(
         attention=as_json,
         copy_unknown=copy_unknown,
     )
+    if resume and (input == "-" or output is None):
+        raise ConfigError("--resume: needs files to continue with; pass --input and --output.")
     if parses == input == "-":
         raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
     loaded = load(model, *(ensemble or []))
     translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, has_parses=parses is not None)
     format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_text
-    _translate_lines(translator, options, input, output, format_line, skip_invalid=skip_invalid, parses=parses)
+    partial = None
+    if resume and output is not None:
+        from regard.cli.resumable import ResumableOutput, job_key
+
+        files = [Path(name) for name in (input, parses) if name is not None and Path(name).is_file()]
+        weights = [file for folder in loaded.folders for file in sorted(folder.iterdir()) if file.is_file()]
+        key = job_key(options, engine, precision, as_json, skip_invalid, files=[*files, *weights])
+        partial = ResumableOutput(output, key)
+    _translate_lines(
+        translator, options, input, output, format_line, skip_invalid=skip_invalid, parses=parses, partial=partial
+    )
 
 
 def _translate_lines(
@@ -127,6 +146,7 @@ def _translate_lines(
     *,
     skip_invalid: bool,
     parses: str | None = None,
+    partial: "ResumableOutput | None" = None,
 ) -> None:
     """Translate the lines of a file or of stdin, in batches of the lines that have arrived."""
     from regard.data.lines import InvalidLines, prefetch, read_lines
@@ -134,17 +154,39 @@ def _translate_lines(
     prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)
     parts = 0
-    with open_output(output) as write, progress_bar(input, output) as advance:
-        for rows in prefetch(_with_parses(read_lines(input, invalid), parses, invalid), MAX_TRANSLATED_LINES):
+    with (
+        _open_lines(output, partial) as write,
+        progress_bar(input, output, done=partial.lines if partial else 0) as advance,
+    ):
+        if partial is not None and partial.lines:
+            print(f"regard: continuing after {partial.lines:,} lines.", file=sys.stderr)
+        every_row = _with_parses(read_lines(input, invalid), parses, invalid)
+        for rows in prefetch(islice(every_row, partial.lines if partial else 0, None), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
             translations = translator.translate([line.text or "" for line in lines], options, trees)
-            write(format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True))
+            results = (
+                format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True)
+            )
+            write(results, len(lines))
             parts += sum(translation.parts for translation in translations)
             advance(lines)
     report_skipped_lines(invalid)
     if parts:
         print(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
+
+
+@contextmanager
+def _open_lines(
+    output: Path | None, partial: "ResumableOutput | None"
+) -> "Iterator[Callable[[Iterable[str], int], None]]":
+    """Yield a function that writes the results of a number of input lines."""
+    if partial is not None:
+        with partial.open() as append:
+            yield append
+        return
+    with open_output(output) as write:
+        yield lambda results, lines: write(results)
 
 
 def _with_parses(
