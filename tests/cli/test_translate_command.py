@@ -84,7 +84,7 @@ def test_a_stopped_translation_continues(
     monkeypatch.setattr("regard.cli.translate.MAX_TRANSLATED_LINES", 2)
     source, target, partial = tmp_path / "in.txt", tmp_path / f"out.txt{suffix}", tmp_path / f"out.txt{suffix}.partial"
     source.write_bytes(b"w4 w5\nw6\nw7 w8\nw9\n" + b"\xff\n")  # stops at the fifth line
-    files = ["--input", source, "--output", target, "--n-best", "2"]
+    files: list[str | Path] = ["--input", source, "--output", target, "--n-best", "2"]
     assert regard("translate", translator, *files, "--resume").code == 3
     assert not target.exists()
     state = json.loads((partial / "state.json").read_text())
@@ -104,6 +104,17 @@ def test_a_stopped_translation_continues(
     content = gzip.decompress(target.read_bytes()).decode() if suffix else target.read_text()
     assert content == regard("translate", translator, "--input", source, "--n-best", "2").out
     assert not partial.exists()
+
+
+def test_a_text_is_translated_like_a_line(translator: Path) -> None:
+    assert regard("translate", translator, "w4 w5").out == regard("translate", translator, stdin="w4 w5\n").out
+    text = "w4\n\n---\n  00:01,5 --> 00:02,5 \nw5"
+    lines = regard("translate", translator, text).out.split("\n")
+    assert lines[1:4] == ["", "---", "  00:01,5 --> 00:02,5 "]
+    assert "\n".join(lines) == regard("translate", translator, stdin=text).out
+    done = regard("translate", translator, "w4", "--input", "file.txt")
+    message = "regard: TEXT and --input are both to be translated; pass one of them.\n"
+    assert (done.code, done.err) == (2, message)
 
 
 def test_resume_needs_files(translator: Path) -> None:

@@ -72,6 +72,33 @@ def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
     assert [found.text for found in ready.translate([], TranslationOptions())] == []
 
 
+def test_sentences_without_letters_are_copied() -> None:
+    ready, engine = translator()
+    lines = ["---", " 00:00:01,000 --> 00:00:04,000", ".", "|---|:-:|", "two 3.", "4. one two."]
+    found = ready.translate(lines, TranslationOptions(token_scores=True))
+    assert [line.text for line in found] == lines
+    assert len(engine.tasks[0].sources) == 2
+    (copied,) = found[0].sentences
+    assert [alternative.text for alternative in copied.alternatives] == ["---"]
+    ready.translate(lines, TranslationOptions(prefix="six"))
+    assert engine.tasks[1].prefixes is not None
+    assert len(engine.tasks[1].prefixes) == 2
+    ready.translate(["---", "."], TranslationOptions(copy_symbols=False))
+    assert len(engine.tasks[2].sources) == 2
+
+
+def test_the_lines_of_a_text_are_kept() -> None:
+    ready, engine = translator()
+    text = "one two. Three!\n\n---\n   \nfour five\n"
+    (found, other) = ready.translate([text, "six"], TranslationOptions())
+    assert (found.source, found.text) == (text, "one two. Three!\n\n---\n\nfour five\n")
+    assert [sentence.source for sentence in found.sentences] == ["one two.", "Three!", "---", "four five"]
+    assert other.text == "six"
+    assert len(engine.tasks) == 1  # one batch
+    (joined,) = ready.translate(["one\ntwo"], TranslationOptions(split_sentences=False))
+    assert "\n" not in joined.sentences[0].alternatives[0].tokens
+
+
 def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score() -> None:
     both = tokenizer()
     whole, apart = both.encode("one two"), both.encode("o") + both.encode_continuation("ne two")

@@ -33,6 +33,7 @@ class TranslateKeywords(TypedDict, total=False):
     prefix: str
     suppress: Sequence[str]
     copy_unknown: bool
+    copy_symbols: bool
     split_sentences: bool
     max_source_tokens: int
     logits_processors: "Sequence[str | LogitsProcessor]"
@@ -71,6 +72,7 @@ class TranslationMethods(ModelBase):
         prefix: str = "",
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
+        copy_symbols: bool = True,
         split_sentences: bool = True,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
@@ -92,6 +94,7 @@ class TranslationMethods(ModelBase):
             prefix: Text that every translation begins with.
             suppress: Words that are never generated.
             copy_unknown: Replace unknown tokens by the source word with the highest attention.
+            copy_symbols: Copy sentences without letters, such as --- or a timestamp.
             split_sentences: Split texts into sentences, and translate each on its own.
             max_source_tokens: Sentences with more tokens are split at punctuation.
             logits_processors: Registered names or `LogitsProcessor` objects.
@@ -122,6 +125,7 @@ class TranslationMethods(ModelBase):
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
+            copy_symbols=copy_symbols,
             split_sentences=split_sentences,
             max_source_tokens=max_source_tokens,
             logits_processors=logits_processors,
@@ -148,6 +152,7 @@ class TranslationMethods(ModelBase):
         prefix: str = "",
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
+        copy_symbols: bool = True,
         split_sentences: bool = True,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
@@ -182,6 +187,7 @@ class TranslationMethods(ModelBase):
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
+            copy_symbols=copy_symbols,
             split_sentences=split_sentences,
             max_source_tokens=max_source_tokens,
             logits_processors=logits_processors,
@@ -233,6 +239,7 @@ def _translation_options(
     prefix: str,
     suppress: Sequence[str],
     copy_unknown: bool,
+    copy_symbols: bool,
     split_sentences: bool,
     max_source_tokens: int,
     logits_processors: "Sequence[str | LogitsProcessor]",
@@ -249,6 +256,7 @@ def _translation_options(
         token_scores,
         attention,
         copy_unknown,
+        copy_symbols,
     )
 
 

@@ -25,6 +25,7 @@ from regard.cli.options import (
     SkipInvalidOption,
     SuppressOption,
     VerboseOption,
+    argument,
     check_engine,
     check_text,
     examples,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from regard.decoding.translator import Translator
 
 EXAMPLES = examples(
+    'regard translate runs/en-it "Where is the station?"',
     'echo "Where is the station?" | regard translate runs/en-it',
     "regard translate runs/en-it --input test.en --output test.it --beam 5",
 )
@@ -50,6 +52,7 @@ SCORE_DIGITS = 4
 
 def run(
     model: ModelArgument,
+    text: Annotated[str | None, argument("Text to translate, instead of the lines of a file or stdin.", "TEXT")] = None,
     input: InputOption = "-",
     parses: ParseOption = None,
     output: OutputOption = None,
@@ -77,6 +80,9 @@ def run(
     copy_unknown: Annotated[
         bool, option(DECODING_PANEL, "--copy-unknown", help="Replace unknown tokens by the aligned source words.")
     ] = False,
+    copy_symbols: Annotated[
+        bool, option(DECODING_PANEL, help="Copy sentences without letters, such as --- or timestamps.")
+    ] = True,
     split: Annotated[bool, option(DATA_PANEL, help="Split lines into sentences and translate them one by one.")] = True,
     max_source_length: Annotated[
         int, option(DATA_PANEL, min=1, help="Longer sentences, in tokens, are split at punctuation.")
@@ -93,7 +99,7 @@ def run(
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Translate the lines of stdin or a file, one output line per input line, in order."""
+    """Translate a text, or the lines of stdin or a file: one output line per input line, in order."""
     from regard.api import load
     from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
     from regard.decoding.translator import check_parses
@@ -115,7 +121,12 @@ def run(
         token_scores=as_json,
         attention=as_json,
         copy_unknown=copy_unknown,
+        copy_symbols=copy_symbols,
     )
+    if text is not None:
+        check_text("TEXT", text, empty=True)
+        if input != "-":
+            raise ConfigError("TEXT and --input are both to be translated; pass one of them.")
     if resume and (input == "-" or output is None):
         raise ConfigError("--resume: needs files to continue with; pass --input and --output.")
     if parses == input == "-":
@@ -133,14 +144,21 @@ def run(
         key = job_key(options, engine, precision, as_json, skip_invalid, files=[*files, *weights])
         partial = ResumableOutput(output, key)
     _translate_lines(
-        translator, options, input, output, format_line, skip_invalid=skip_invalid, parses=parses, partial=partial
+        translator,
+        options,
+        input if text is None else text.removesuffix("\n").split("\n"),
+        output,
+        format_line,
+        skip_invalid=skip_invalid,
+        parses=parses,
+        partial=partial,
     )
 
 
 def _translate_lines(
     translator: "Translator",
     options: "TranslationOptions",
-    input: str,
+    input: str | list[str],
     output: Path | None,
     format_line: "Callable[[Translation, int], str]",
     *,
@@ -148,19 +166,24 @@ def _translate_lines(
     parses: str | None = None,
     partial: "ResumableOutput | None" = None,
 ) -> None:
-    """Translate the lines of a file or of stdin, in batches of the lines that have arrived."""
-    from regard.data.lines import InvalidLines, prefetch, read_lines
+    """Translate lines, or those of a file or of stdin, in batches of the lines that have arrived."""
+    from regard.data.lines import InvalidLines, Line, prefetch, read_lines
 
-    prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", input)
+    source = input if isinstance(input, str) else "the command line"
+    prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", source)
     invalid = InvalidLines(skip_invalid)
     parts = 0
     with (
         _open_lines(output, partial) as write,
-        progress_bar(input, output, done=partial.lines if partial else 0) as advance,
+        progress_bar(source, output, done=partial.lines if partial else 0) as advance,
     ):
         if partial is not None and partial.lines:
             print(f"regard: continuing after {partial.lines:,} lines.", file=sys.stderr)
-        every_row = _with_parses(read_lines(input, invalid), parses, invalid)
+        if isinstance(input, str):
+            every_line = read_lines(input, invalid)
+        else:
+            every_line = (Line(text, source, number) for number, text in enumerate(input, start=1))
+        every_row = _with_parses(every_line, parses, invalid)
         for rows in prefetch(islice(every_row, partial.lines if partial else 0, None), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None

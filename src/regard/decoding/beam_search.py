@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import SpecialTokensConfig
 from regard.decoding.incremental import AttentionRecorder, IncrementalDecoder
-from regard.decoding.logits_processors import LogitsProcessor, apply_processors
+from regard.decoding.logits_processors import LogitsProcessor, SuppressWords, apply_processors
 from regard.decoding.options import SearchOptions
 from regard.decoding.results import Hypothesis
 
@@ -125,6 +125,9 @@ def _search(
     observer: SearchObserver | None,
 ) -> list[list[Hypothesis]]:
     count, device, width = len(max_lengths), max_lengths.device, search.beam
+    # The probability of a suppressed word goes to no other token: hypotheses that lead there must lose against others.
+    suppressing = [processor for processor in processors if isinstance(processor, SuppressWords)]
+    sharing = [processor for processor in processors if not isinstance(processor, SuppressWords)]
     finished = [FinishedHypotheses(search) for _ in range(count)]
     rows = torch.arange(count, device=device)  # the sentences that are still searched
     beams = Beams(  # one empty hypothesis per sentence; after the first step there are K
@@ -139,14 +142,17 @@ def _search(
     for step in range(1, max(limits) + 1):
         active, alive = beams.scores.shape
         sentence_of_row = rows.repeat_interleave(alive)
-        logits = apply_processors(processors, decoder.step(last), beams.generated.flatten(0, 1), sentence_of_row)
+        generated = beams.generated.flatten(0, 1)
+        logits = apply_processors(sharing, decoder.step(last), generated, sentence_of_row)
+        normalizers_of_rows = logits.logsumexp(-1, keepdim=True)
+        logits = apply_processors(suppressing, logits, generated, sentence_of_row)
         weights = None
         if recorder is not None:
             weights = recorder.take().unflatten(0, (active, alive))  # (B, K, S)
             if beams.attention is None:
                 empty = weights.new_empty(active, alive, 0, weights.size(-1))
                 beams = Beams(beams.scores, beams.generated, beams.token_scores, empty)
-        best = continuations(logits, beams.scores, 2 * width)
+        best = continuations(logits, beams.scores, 2 * width, normalizers_of_rows)
         ends = best.token == tokens.end
         ended = ends[:, :width] & best.scores[:, :width].isfinite()
         kept_ranks = _first_open(ends, width)
@@ -180,15 +186,17 @@ def _search(
     return [hypotheses.best() for hypotheses in finished]
 
 
-def continuations(logits: Tensor, scores: Tensor, count: int) -> Continuations:
+def continuations(logits: Tensor, scores: Tensor, count: int, normalizers: Tensor | None = None) -> Continuations:
     """Return the best `count` continuations, given logits (B·K, V) after hypotheses with scores (B, K).
 
+    `normalizers` (B·K, 1) are the log-sums that the logits are normalized with, their own by default.
     At most `count` continuations of one hypothesis can be among them, so that only these are ranked.
     """
     batch, alive = scores.shape
     per_hypothesis = min(count, logits.size(-1))
     best, tokens = logits.topk(per_hypothesis, dim=-1)
-    token_scores = (best - logits.logsumexp(-1, keepdim=True)).view(batch, alive * per_hypothesis)
+    normalizers = logits.logsumexp(-1, keepdim=True) if normalizers is None else normalizers
+    token_scores = (best - normalizers).view(batch, alive * per_hypothesis)
     total = scores.repeat_interleave(per_hypothesis, dim=1) + token_scores  # (B, K·per_hypothesis)
     missing = count - total.size(1)
     if missing > 0:

@@ -176,13 +176,14 @@ class SuppressWords:
     """Rule out words or phrases, however they are split into tokens; `token_texts` is the text of each token.
 
     A word occurs in a text if there is a word boundary on both sides: the start or end of the text, or a character that
-    is not alphanumeric. A token is ruled out if it would complete a word together with the boundary after it. If the
-    text already ends with a complete word, every token that would add the boundary is ruled out, and so is the end.
+    is not alphanumeric. A token is ruled out if it would complete a word and end there, or continue with a boundary. A
+    longer word is ruled out only if its first tokens are the whole suppressed word: had "caffè" been generated, only an
+    ending that no word has ("caffèa") could avoid it. Tokens that contain more of the longer word are free.
     """
 
-    def __init__(self, words: Sequence[str], token_texts: Sequence[str], end: int) -> None:
+    def __init__(self, words: Sequence[str], token_texts: Sequence[str]) -> None:
         self._token_texts = token_texts
-        self._tables = [_WordTable(word, token_texts, end) for word in words if word]
+        self._tables = [_WordTable(word, token_texts) for word in words if word]
 
     def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
         for row, ids in enumerate(generated[:, -WORD_CONTEXT:].tolist()):
@@ -195,16 +196,17 @@ class SuppressWords:
 class _WordTable:
     """The tokens that complete one word, by how many of its characters the text already ends with."""
 
-    def __init__(self, word: str, token_texts: Sequence[str], end: int) -> None:
+    def __init__(self, word: str, token_texts: Sequence[str]) -> None:
         self._word = word
         self._containing = _ids(n for n, text in enumerate(token_texts) if _contains_word(word, text))
         self._completing = []
-        for size in range(len(word) + 1):
+        for size in range(len(word)):
             rest = word[size:]
-            tokens = [
-                n for n, text in enumerate(token_texts) if text.startswith(rest) and _ends_at(word, text, len(rest))
-            ]
-            self._completing.append(_ids([*tokens, end] if not rest else tokens))
+            self._completing.append(
+                _ids(
+                    n for n, text in enumerate(token_texts) if text.startswith(rest) and _ends_at(word, text, len(rest))
+                )
+            )
 
     def suppressed_after(self, text: str, *, is_whole: bool) -> list[Tensor]:
         """Return the tokens that may not follow a text, or the end of a text if it is not whole."""
@@ -228,10 +230,8 @@ def _can_start_at(word: str, text: str, position: int) -> bool:
 
 
 def _ends_at(word: str, text: str, position: int) -> bool:
-    """Return whether a word certainly ends at a position of a token: there is a boundary inside the token."""
-    if not word[-1].isalnum():
-        return position > 0
-    return position < len(text) and not text[position].isalnum()
+    """Return whether a word ends at a position of a token: at the end of the token, or at a boundary inside."""
+    return not word[-1].isalnum() or position == len(text) or not text[position].isalnum()
 
 
 def _contains_word(word: str, text: str) -> bool:
@@ -269,4 +269,4 @@ def suppress_sequences_processor(context: DecodingContext) -> LogitsProcessor | 
 def suppress_words_processor(context: DecodingContext) -> LogitsProcessor | None:
     """Create the processor for `suppressed_words`."""
     words = context.constraints.suppressed_words
-    return SuppressWords(words, context.token_texts, context.tokens.end) if words else None
+    return SuppressWords(words, context.token_texts) if words else None

@@ -163,6 +163,8 @@ class TranslationOptions:
     """Return the attention of each token to the source."""
     copy_unknown: bool = False
     """Replace unknown tokens by the source word with the highest attention."""
+    copy_symbols: bool = True
+    """Copy sentences without letters, such as `---`, a number or a timestamp, instead of translating them."""
 
 
 @dataclass(frozen=True)

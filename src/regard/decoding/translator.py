@@ -36,14 +36,17 @@ class Translator:
     def translate(
         self, lines: Sequence[str], options: TranslationOptions, parses: Sequence[Parse | None] | None = None
     ) -> list[Translation]:
-        """Return one translation per line; that of an empty line is empty.
+        """Return one translation per text; that of an empty text is empty.
 
+        If sentences are split, each line of a text is translated on its own, and blank lines stay.
         A network that needs parses receives one per line. Such lines are not split, since a tree cannot be split at a
         comma; lines without a parse, which are empty or were skipped, have an empty translation.
         """
         check_parses(self.config.model, has_parses=parses is not None)
+        if parses is None and options.split_sentences and any("\n" in line for line in lines):
+            return self._translate_paragraphs(lines, options)
         encoded = self._encode(lines, options) if parses is None else self._encode_parsed(lines, parses)
-        parts = [part for line in encoded for part in line.parts]
+        parts = [part for line in encoded for part in line.parts if not part.is_copied]
         search = self._search_options(options)
         constraints = search.constraints
         request = SearchRequest(
@@ -57,6 +60,18 @@ class Translator:
         )
         hypotheses = iter(self.engine.search(request))
         return [self._assemble(line, hypotheses, options) for line in encoded]
+
+    def _translate_paragraphs(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        """Translate the lines of texts; a translation has as many lines as its text."""
+        lines = [text.split("\n") for text in texts]
+        translated = iter(self.translate([line for text_lines in lines for line in text_lines], options))
+        results = []
+        for text, text_lines in zip(texts, lines, strict=True):
+            parts = [next(translated) for _ in text_lines]
+            sentences = [sentence for part in parts for sentence in part.sentences]
+            joined = "\n".join(part.text for part in parts)
+            results.append(Translation(text, joined, sentences, sum(part.parts for part in parts)))
+        return results
 
     def _encode(self, lines: Sequence[str], options: TranslationOptions) -> "list[_EncodedLine]":
         """Split lines into sentences, and tokenize all of them at once."""
@@ -75,6 +90,9 @@ class Translator:
         parts, split_parts = list[_Part](), 0
         for sentence in sentences:
             ids = next(encoded)
+            if options.copy_symbols and not any(map(str.isalpha, sentence)):
+                parts.append(_Part(sentence, ids, is_copied=True))
+                continue
             if len(ids) <= max_tokens:
                 parts.append(_Part(sentence, ids))
                 continue
@@ -104,11 +122,12 @@ class Translator:
         return replace(search, constraints=replace(constraints, suppressed_words=words), extra_hypotheses=extra)
 
     def _prefixes(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> list[list[int]] | None:
-        """Return the prefix of each part; only the first part of a line has one."""
+        """Return the prefix of each part that is translated; only the first of a line has one."""
         if not options.prefix:
             return None
         prefix = self._target.encode(options.prefix)
-        return [prefix if n == 0 else [] for line in lines for n in range(len(line.parts))]
+        translated = [[part for part in line.parts if not part.is_copied] for line in lines]
+        return [prefix if n == 0 else [] for parts in translated for n in range(len(parts))]
 
     def _assemble(
         self, line: "_EncodedLine", hypotheses: Iterator[list[Hypothesis]], options: TranslationOptions
@@ -117,12 +136,20 @@ class Translator:
             TranslatedSentence(
                 part.text,
                 self._source.ids_to_tokens(part.ids),
-                self._alternatives(part_hypotheses, part, options),
+                [self._copy(part, options)] if part.is_copied else self._alternatives(next(hypotheses), part, options),
             )
-            for part, part_hypotheses in zip(line.parts, hypotheses, strict=False)
+            for part in line.parts
         ]
-        text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
+        if line.parts and all(part.is_copied for part in line.parts):
+            text = line.text  # unchanged, spaces included
+        else:
+            text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
         return Translation(line.text, text, sentences, line.split_parts)
+
+    def _copy(self, part: "_Part", options: TranslationOptions) -> Alternative:
+        """Return a sentence without letters as its own translation."""
+        tokens = self._target.ids_to_tokens(self._target.encode(part.text))
+        return Alternative(part.text, tokens, 0.0, 0.0, True, [0.0] * len(tokens) if options.token_scores else None)
 
     def _alternatives(
         self, hypotheses: Sequence[Hypothesis], part: "_Part", options: TranslationOptions
@@ -168,6 +195,7 @@ class _Part:
     text: str
     ids: list[int]
     features: TokenFeatures | None = None  # from its parse
+    is_copied: bool = False  # it has no letters
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class TranslateRequest(TextsRequest):
     """Words that translations must not contain."""
     copy_unknown: bool = False
     """Whether to copy the aligned source word in place of unknown tokens."""
+    copy_symbols: bool = True
+    """Whether to copy sentences without letters, such as `---` or a timestamp."""
     split_sentences: bool = True
     """Whether to translate the sentences of a text one by one."""
     max_source_tokens: Annotated[int, Field(ge=1, le=MAX_SOURCE_TOKENS)] = MAX_SOURCE_TOKENS
@@ -135,4 +137,5 @@ def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
         token_scores=body.token_scores,
         attention=body.alignment,
         copy_unknown=body.copy_unknown,
+        copy_symbols=body.copy_symbols,
     )
