@@ -7,12 +7,11 @@ and gets escaped; a `Markup` is HTML and is inserted as it is.
 from html import escape
 from importlib import resources
 
+from regard.visible_text import visible
+
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # pages load nothing
 
 _VOID_ELEMENTS = {"meta"}
-# HTML forbids control characters: show C0 controls as ␀, ␛, … and replace all others and lone surrogates by U+FFFD.
-_CONTROL_CHARACTERS = {code: 0x2400 + code for code in range(32) if code not in (9, 10)}
-_CONTROL_CHARACTERS |= dict.fromkeys([*range(0x7F, 0xA0), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)], 0xFFFD)
 
 
 class Markup(str):
@@ -22,12 +21,12 @@ class Markup(str):
 
 
 def escape_text(content: str) -> Markup:
-    """Escape plain text; `Markup` is returned unchanged.
+    """Escape plain text, and make its control characters visible; `Markup` is returned unchanged.
 
     >>> escape_text("1 < 2")
     '1 &lt; 2'
     """
-    return content if isinstance(content, Markup) else Markup(escape(content.translate(_CONTROL_CHARACTERS)))
+    return content if isinstance(content, Markup) else Markup(escape(visible(content)))
 
 
 def tag(name: str, /, *content: str, **attributes: str | bool | None) -> Markup:

@@ -38,6 +38,7 @@ from regard.cli import (
     translate,
 )
 from regard.cli.help import Command, Group
+from regard.cli.input_output import print_text
 from regard.cli.options import GLOBAL_PANEL, option
 from regard.errors import ConfigError, RegardError
 from regard.version import __version__
@@ -83,7 +84,7 @@ app.add_typer(config.app, name="config")
 
 def _print_version(requested: bool) -> None:
     if requested:
-        print(f"regard {__version__}")
+        print_text(f"regard {__version__}")
         raise typer.Exit
 
 
@@ -143,13 +144,13 @@ def main() -> None:
             sys.exit(BROKEN_PIPE_EXIT_CODE)
         raise
     except RegardError as error:
-        print(f"regard: {error}", file=sys.stderr)
+        print_text(f"regard: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("regard: interrupted.", file=sys.stderr)
+        print_text("regard: interrupted.", file=sys.stderr)
         sys.exit(130)
     except OSError as error:  # missing permissions, a name that is too long, a full disk
-        print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
+        print_text(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)
     except Exception as error:
         code = hidden_exit_code(error)
@@ -208,5 +209,5 @@ def _flush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(BROKEN_PIPE_EXIT_CODE)
-        print(f"regard: the output: {error.strerror}.", file=sys.stderr)
+        print_text(f"regard: the output: {error.strerror}.", file=sys.stderr)
         sys.exit(3)

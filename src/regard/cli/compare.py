@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from regard.choices import ENGINES
-from regard.cli.input_output import print_table
+from regard.cli.input_output import print_table, print_text
 from regard.cli.options import (
     DECODING_PANEL,
     OUTPUT_PANEL,
@@ -71,11 +71,11 @@ def run(
     write_text(out / "compare.md", markdown_table(rows))
     has_curves = plot_curves(rows, figure)
     if as_json:
-        print(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))
+        print_text(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))
         return
     header, cells = comparison_table(rows)
     table = new_table(*header, text="network")
     for row in cells:
         table.add_row(*row)
     print_table(table)
-    print(f"Curves: {figure}" if has_curves else "No curves: none of these models was trained here.")
+    print_text(f"Curves: {figure}" if has_curves else "No curves: none of these models was trained here.")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.help import Command, Group
+from regard.cli.input_output import print_text
 from regard.cli.options import OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 EXAMPLES = examples("regard config show tiny --set model.layers=3", "regard config show runs/en-it")
@@ -32,13 +33,13 @@ def show(
 
     folder = Path(source) if source and source not in preset_names() else None
     if folder is not None and (folder / "config.toml").is_file() and not settings:
-        print((folder / "config.toml").read_text("utf-8"), end="")  # it has the origins of its run
+        print_text((folder / "config.toml").read_text("utf-8"), end="")  # it has the origins of its run
         return
     if folder is not None and folder.is_dir():
         source = str(folder / "config.toml")
     sources = load_sources(source, settings or [])
     config = validate_sources(sources)
     if as_json:
-        print(config.model_dump_json(indent=2))
+        print_text(config.model_dump_json(indent=2))
     else:
-        print(to_toml(config, sources or [ConfigSource("default", {})]), end="")
+        print_text(to_toml(config, sources or [ConfigSource("default", {})]), end="")

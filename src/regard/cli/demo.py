@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from regard.cli.input_output import print_text
 from regard.cli.options import OUTPUT_PANEL, QuietOption, examples, option
 
 EXAMPLES = examples("regard demo", "regard demo --out runs/my-demo")
@@ -40,14 +41,14 @@ def run(
     print_results(finished)
     model = load(finished.folder)
     width = max(map(len, SENTENCES))
-    print("\nTranslations:")
+    print_text("\nTranslations:")
     for sentence, translation in zip(SENTENCES, model.translate(SENTENCES), strict=True):
-        print(f"  {sentence.ljust(width)}  {translation}")
+        print_text(f"  {sentence.ljust(width)}  {translation}")
     folder = shlex.quote(str(finished.folder))
     regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"
-    print("\nNext steps:")
-    print(f"  open {folder}/report.html in a browser: curves, scores, best and worst translations")
-    print(f"  {regard} look {folder} {shlex.quote(SENTENCES[0])}   all steps and values of a translation")
-    print(f"  {regard} model {folder}/best               parameters, FLOPs and memory of the network")
-    print(f"  {regard} train translation --source yours.en --target yours.it --out runs/yours")
-    print(f"  {regard} train gpt --data builtin:python-docs --out runs/python-docs")
+    print_text("\nNext steps:")
+    print_text(f"  open {folder}/report.html in a browser: curves, scores, best and worst translations")
+    print_text(f"  {regard} look {folder} {shlex.quote(SENTENCES[0])}   all steps and values of a translation")
+    print_text(f"  {regard} model {folder}/best               parameters, FLOPs and memory of the network")
+    print_text(f"  {regard} train translation --source yours.en --target yours.it --out runs/yours")
+    print_text(f"  {regard} train gpt --data builtin:python-docs --out runs/python-docs")

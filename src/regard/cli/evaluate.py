@@ -13,6 +13,7 @@ from regard.cli.input_output import (
     corpus_from_options,
     open_output,
     print_table,
+    print_text,
     report_skipped,
     to_one_line,
     with_article,
@@ -137,11 +138,11 @@ def run(
     settings, result = evaluation.settings, evaluation.result
     if as_json:
         info = {"model": str(loaded.folder), "data": list(corpus.file_names), **settings, **result.as_dict()}
-        print(json.dumps(info, indent=2, ensure_ascii=False))
+        print_text(json.dumps(info, indent=2, ensure_ascii=False))
         return
-    print(f"{loaded.folder} on {', '.join(corpus.file_names)}")
+    print_text(f"{loaded.folder} on {', '.join(corpus.file_names)}")
     if settings:
-        print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items()))
+        print_text(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items()))
     _print_scores(result)
 
 
@@ -188,7 +189,7 @@ def _print_scores(result: "EvaluationScores") -> None:
         _print_confusion(result.confusion)
     if isinstance(result, TranslationEvaluation):
         for key, signature in result.signatures.items():
-            print(f"{score_name(key)} signature: {signature}")
+            print_text(f"{score_name(key)} signature: {signature}")
         lengths = new_table("source words", "sentences", "BLEU", "chrF")
         for bucket in result.lengths:
             scores = [score_text(key, value) for key, value in (("bleu", bucket.bleu), ("chrf", bucket.chrf))]

@@ -5,6 +5,7 @@ import secrets
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from regard.cli.input_output import print_text
 from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
@@ -119,22 +120,22 @@ class Session:
         """Print prompts with their continuations, or continuations as JSON; several are not streamed."""
         streamed = stream and len(prompts) * self._options.samples == 1 and not as_json
         if streamed:
-            print(prompts[0], end="", flush=True)
+            print_text(prompts[0], end="", flush=True)
         generations = self._continue(prompts, shown=streamed)
         if streamed:
-            print()
+            print_text()
         elif as_json:
             for generation in generations:
-                print(json.dumps(self._record(generation), ensure_ascii=False))
+                print_text(json.dumps(self._record(generation), ensure_ascii=False))
         else:
             for number, generation in enumerate(generations):
-                print(("---\n" if number else "") + generation.prompt + generation.text)
+                print_text(("---\n" if number else "") + generation.prompt + generation.text)
         if any(generation.truncated for generation in generations):
-            print("regard: the text exceeded the model's context; its beginning was dropped.", file=sys.stderr)
+            print_text("regard: the text exceeded the model's context; its beginning was dropped.", file=sys.stderr)
 
     def run_interactive(self) -> None:
         """Continue what the user types, turn by turn."""
-        print(INSTRUCTIONS, file=sys.stderr)
+        print_text(INSTRUCTIONS, file=sys.stderr)
         text = ""
         while (line := self._read_line()) is not None:
             if line.strip() == "/new":
@@ -142,14 +143,14 @@ class Session:
                 continue
             text += line
             (generation,) = self._continue([text], shown=True)
-            print()
+            print_text()
             text += generation.text
 
     def _read_line(self) -> str | None:
         try:
             return input("> ")
         except EOFError:
-            print(file=sys.stderr)
+            print_text(file=sys.stderr)
             return None
 
     def _continue(self, prompts: list[str], *, shown: bool) -> "list[Generation]":
@@ -164,7 +165,7 @@ class Session:
         )
         for chunk in chunks:
             if shown:
-                print(chunk.text, end="", flush=True)
+                print_text(chunk.text, end="", flush=True)
         return generations
 
     def _record(self, generation: "Generation") -> dict[str, object]:

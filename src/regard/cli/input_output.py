@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from regard.cli.options import Files
 from regard.errors import DataError
 from regard.files import atomic_file, explain_write_errors
+from regard.visible_text import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -108,6 +109,16 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
+def print_text(text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print text that may contain parts of data or of a model.
+
+    Control characters are made visible on a terminal and on stderr; what goes to a file or a pipe stays as it is.
+    """
+    stream = sys.stdout if file is None else file
+    shows = stream is not None and (stream is sys.stderr or stream.isatty())
+    print(visible(text) if shows else text, end=end, file=stream, flush=flush)
+
+
 # --- input lines ------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +130,7 @@ def stdin_is_terminal() -> bool:
 def prompt_if_terminal(message: str, input: str) -> None:
     """Print a message to stderr if the input is typed in a terminal."""
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
-        print(message, file=sys.stderr)
+        print_text(message, file=sys.stderr)
 
 
 def process_lines(
@@ -151,22 +162,22 @@ def line_text(line: "Line") -> "TextOrPair":
 def report_skipped(invalid: "InvalidLines") -> None:
     """Print to stderr how files were read, and how many examples were skipped and why."""
     for note in invalid.notes:
-        print(f"{note}.", file=sys.stderr)
+        print_text(f"{note}.", file=sys.stderr)
     for reason, count in invalid.counts.items():
-        print(f"{count:,} skipped: {reason} ({invalid.examples[reason].removesuffix('.')}).", file=sys.stderr)
+        print_text(f"{count:,} skipped: {reason} ({invalid.examples[reason].removesuffix('.')}).", file=sys.stderr)
 
 
 def report_skipped_lines(invalid: "InvalidLines") -> None:
     """Print to stderr how many lines of a stream were skipped and why."""
     for reason, count in invalid.counts.items():
-        print(f"regard: {count:,} lines skipped: {reason}. {invalid.examples[reason]}", file=sys.stderr)
+        print_text(f"regard: {count:,} lines skipped: {reason}. {invalid.examples[reason]}", file=sys.stderr)
 
 
 def report_truncated(count: int, max_length: int | None) -> None:
     """Print to stderr how many texts were truncated."""
     if count:
         texts = "text was" if count == 1 else "texts were"
-        print(f"regard: {count:,} {texts} longer than {max_length:,} tokens and truncated.", file=sys.stderr)
+        print_text(f"regard: {count:,} {texts} longer than {max_length:,} tokens and truncated.", file=sys.stderr)
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
@@ -221,7 +232,8 @@ def to_one_line(text: str) -> str:
 def _print_lines(lines: Iterable[str]) -> None:
     if sys.stdout is None:
         raise DataError("standard output: closed; redirect it, or use --output.")
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    shown = map(visible, lines) if sys.stdout.isatty() else lines
+    sys.stdout.writelines(f"{line}\n" for line in shown)
     sys.stdout.flush()
 
 
@@ -297,9 +309,9 @@ def _count_lines(input: str) -> int | None:
 
 def print_table(table: "Table") -> None:
     """Print the table to stdout, wider than the terminal if needed."""
-    from rich.console import Console
+    from regard.tables import new_console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = new_console()
     wraps = any(not column.no_wrap for column in table.columns)
     wide = console.options.update(width=80 if wraps else 1000)
     console.width = max(console.width, console.measure(table, options=wide).maximum)  # never cut numbers

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import print_table
+from regard.cli.input_output import print_table, print_text
 from regard.cli.options import OUTPUT_PANEL, TRAINING_PANEL, QuietOption, argument, examples, option
 from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
@@ -31,7 +31,7 @@ def run(
     if name is None:
         width = max(len(lab.name) for lab in all_labs())
         for lab in all_labs():
-            print(f"{lab.name.ljust(width)}  {lab.claim}")
+            print_text(f"{lab.name.ljust(width)}  {lab.claim}")
         return
     if name != ALL and name not in LABS:
         from regard.config import did_you_mean
@@ -46,7 +46,7 @@ def run(
 
     def report(message: str) -> None:
         if not quiet:
-            print(message, file=sys.stderr, flush=True)
+            print_text(message, file=sys.stderr, flush=True)
 
     effort: Effort = "quick" if quick else "full" if full else "default"
     sections = []
@@ -61,7 +61,7 @@ def run(
             section = finished.section
         sections.append(section)
     if name == ALL:
-        print(f"Report: {write_report(sections, out)}")
+        print_text(f"Report: {write_report(sections, out)}")
 
 
 def _print_result(finished: "FinishedLab", out: Path) -> None:
@@ -71,12 +71,12 @@ def _print_result(finished: "FinishedLab", out: Path) -> None:
 
     result = finished.result
     if result.text:
-        print(result.text, end="\n\n")
+        print_text(result.text, end="\n\n")
     for lab_table in result.tables:
-        print(lab_table.title)
+        print_text(lab_table.title)
         table = new_table(*lab_table.header)
         for row in lab_table.rows:
             table.add_row(*row)
         print_table(table)
-    print(f"{conclusion(result.holds)} {result.summary}")
-    print(f"Page: {out / finished.section.lab.name / LAB_PAGE}\n")
+    print_text(f"{conclusion(result.holds)} {result.summary}")
+    print_text(f"Page: {out / finished.section.lab.name / LAB_PAGE}\n")

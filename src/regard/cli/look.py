@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import open_output
+from regard.cli.input_output import open_output, print_text
 from regard.cli.options import (
     DECODING_PANEL,
     MODEL_PANEL,
@@ -106,7 +106,7 @@ def run(
     elif html is not None:
         _write_page(trace, html)
     elif as_json:
-        print(trace.as_json())
+        print_text(trace.as_json())
     else:
         from regard.interpret.render.terminal import render_trace
 
@@ -134,7 +134,7 @@ def compute_trace(
 def _print_tensors(trace: "Trace", addresses: list[str], as_json: bool) -> None:
     tensors = [trace.tensor(address) for address in addresses]
     if as_json:
-        print(json.dumps([tensor.as_dict() for tensor in tensors], ensure_ascii=False))
+        print_text(json.dumps([tensor.as_dict() for tensor in tensors], ensure_ascii=False))
         return
     from regard.interpret.render.tables import tensor_tables
 
@@ -146,7 +146,7 @@ def _print_interventions(trace: "Trace", parts: list[str], as_json: bool) -> Non
 
     result = trace.intervene(*(Intervention.parse(part) for part in parts))
     if as_json:
-        print(json.dumps(result.as_dict(), ensure_ascii=False))
+        print_text(json.dumps(result.as_dict(), ensure_ascii=False))
         return
     from regard.interpret.render.tables import intervention_tables
 
@@ -156,7 +156,7 @@ def _print_interventions(trace: "Trace", parts: list[str], as_json: bool) -> Non
 def _print_gradients(trace: "Trace", as_json: bool) -> None:
     norms = trace.gradient_norms()
     if as_json:
-        print(json.dumps(norms.as_dict(), ensure_ascii=False))
+        print_text(json.dumps(norms.as_dict(), ensure_ascii=False))
         return
     from regard.interpret.render.tables import gradient_table
 
@@ -169,15 +169,16 @@ def _write_page(trace: "Trace", path: Path) -> None:
     content = trace_page(trace)
     with open_output(path) as write:
         write([content.rstrip("\n")])
-    print(f"{path}: a self-contained page; open it in a browser.", file=sys.stderr)
+    print_text(f"{path}: a self-contained page; open it in a browser.", file=sys.stderr)
 
 
 def _print(parts: "Iterable[RenderableType]") -> None:
     """Print to stdout: text wraps at the terminal width, tables are as wide as needed."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    from regard.tables import new_console
+
+    console = new_console()
     default_width = console.width if sys.stdout.isatty() else PIPE_WIDTH
     for part in parts:
         console.width = default_width

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import print_table
+from regard.cli.input_output import print_table, print_text
 from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(
     if source is None and not settings:
         presets = {name: summarize(build_meta(_config(name, []).model)) for name in preset_names()}
         if as_json:
-            print(json.dumps({name: network.as_dict() for name, network in presets.items()}, indent=2))
+            print_text(json.dumps({name: network.as_dict() for name, network in presets.items()}, indent=2))
         else:
             _print_presets(presets)
         return
@@ -49,11 +49,11 @@ def run(
     network = build_meta(config.model)
     if taps:
         names = list(network.taps)
-        print(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        print_text(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
     costs = summarize(network, length or config.model.max_length or DEFAULT_SEQUENCE_LENGTH)
     if as_json:
-        print(json.dumps(costs.as_dict(), indent=2))
+        print_text(json.dumps(costs.as_dict(), indent=2))
     else:
         _print_network(source or "defaults", config, costs)
 
@@ -90,12 +90,12 @@ def _print_network(name: str, config: "Config", costs: "ModelSummary") -> None:
     table.add_row("total", "", f"{costs.parameters:,}", f"{costs.forward_flops:,}")
     memory = {**costs.memory, "total": sum(costs.memory.values())}
     tokens = "source and target token" if config.model.translates else "token"
-    print(f"{name}: {config.model.family}, {costs.parameters / 1e6:.1f} million parameters")
+    print_text(f"{name}: {config.model.family}, {costs.parameters / 1e6:.1f} million parameters")
     print_table(table)
-    print(f"FLOPs per {tokens} at sequence length {costs.length}: ", end="")
-    print(f"{costs.forward_flops:,} forward, {costs.training_flops:,} in training")
-    print("Memory for training in float32 with Adam, without activations: ", end="")
-    print(", ".join(f"{name} {_format_bytes(size)}" for name, size in memory.items()))
+    print_text(f"FLOPs per {tokens} at sequence length {costs.length}: ", end="")
+    print_text(f"{costs.forward_flops:,} forward, {costs.training_flops:,} in training")
+    print_text("Memory for training in float32 with Adam, without activations: ", end="")
+    print_text(", ".join(f"{name} {_format_bytes(size)}" for name, size in memory.items()))
 
 
 def _print_presets(presets: "dict[str, ModelSummary]") -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from regard.cli.input_output import print_text
 from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, ModelArgument, argument, examples, option
 
 AVERAGE_EXAMPLES = examples(
@@ -31,8 +32,8 @@ def average_models(
     if last is None and len(models) == 1:
         raise ConfigError("one model has no mean; pass several models, or a run folder and --last 5.")
     description = average_folders(models, out) if last is None else average_run(models[0], last, out)
-    print(description)
-    print(f"Model: {out}")
+    print_text(description)
+    print_text(f"Model: {out}")
 
 
 def import_model(
@@ -46,11 +47,11 @@ def import_model(
 
     out = out or Path(f"{source.resolve().name}-regard")
     report = import_huggingface(source, out)
-    print(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
+    print_text(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
     for tensor, reason in report.skipped:
-        print(f"skipped: {tensor} ({reason})")
+        print_text(f"skipped: {tensor} ({reason})")
     for note in report.notes:
-        print(f"note: {note}")
+        print_text(f"note: {note}")
 
 
 def export_model(
@@ -77,10 +78,10 @@ def export_model(
     exporter = EXPORTERS[to]
     report = exporter(resolve_model_folder(model), out or Path(f"{_run_name(model)}-{to}"), quantization)
     for note in report.notes:
-        print(f"note: {note}")
-    print(f"{report.folder}: for {report.program}, {report.kind}. In Python:\n")
+        print_text(f"note: {note}")
+    print_text(f"{report.folder}: for {report.program}, {report.kind}. In Python:\n")
     for line in report.example:
-        print(f"    {line}")
+        print_text(f"    {line}")
 
 
 def _run_name(model: Path) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli.input_output import check_scorable, column_settings, corpus_from_options, report_skipped
+from regard.cli.input_output import check_scorable, column_settings, corpus_from_options, print_text, report_skipped
 from regard.cli.options import (
     OUTPUT_PANEL,
     Files,
@@ -69,7 +69,7 @@ def run(
     invalid = InvalidLines(skip_invalid)
     for batch in _scored_batches(load(model), corpus, invalid):
         rows = [_json(texts, score) if as_json else _columns(score, tokens) for texts, score in batch]
-        print("\n".join(rows), flush=True)
+        print_text("\n".join(rows), flush=True)
     report_skipped(invalid)
 
 

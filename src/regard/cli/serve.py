@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from regard.cli.input_output import print_text
 from regard.cli.options import (
     LIMITS_PANEL,
     MODEL_PANEL,
@@ -143,7 +144,7 @@ def run(
 
     def report_url(url: str) -> None:
         if not quiet:
-            print(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
+            print_text(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
 
     _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING, log_format)
     serve(Service(loaded, limits, access, beam), bound, report_url)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer.core import TyperArgument
 
 from regard.cli.help import Command
-from regard.cli.input_output import column_settings, split_files
+from regard.cli.input_output import column_settings, print_text, split_files
 from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
@@ -238,4 +238,4 @@ def _file_sources(file: str, folder: Path | None) -> "list[ConfigSource]":
 def print_results(run: "Run") -> None:
     """Print the scores of a run, and where its model and report are."""
     for line in run.summary:
-        print(line)
+        print_text(line)

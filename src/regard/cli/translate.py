@@ -8,7 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input_output import open_output, progress_bar, prompt_if_terminal, report_skipped_lines, to_one_line
+from regard.cli.input_output import (
+    open_output,
+    print_text,
+    progress_bar,
+    prompt_if_terminal,
+    report_skipped_lines,
+    to_one_line,
+)
 from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
@@ -196,7 +203,7 @@ def _translate_lines(
             advance(lines)
     report_skipped_lines(invalid)
     if parts:
-        print(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
+        print_text(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from regard.errors import ConfigError, DataError
 from regard.serving.errors import CLIENT_CLOSED_STATUS, JSON_TYPE, ApiError
 from regard.serving.metrics import Metrics
+from regard.visible_text import visible
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 MIN_KEY_LENGTH = 16
@@ -320,7 +321,7 @@ def _log_request(scope: Scope, method: str, response: _Response, seconds: float)
     is_failure = status == 429 or status >= 500 or (response.aborted and status != CLIENT_CLOSED_STATUS)
     level = logging.WARNING if is_failure else logging.INFO
     if log.isEnabledFor(level):
-        client, path = (scope.get("client") or ("-",))[0], scope.get("raw_path", b"").decode("latin-1")[:100]
+        client, path = (scope.get("client") or ("-",))[0], visible(scope.get("raw_path", b"").decode("latin-1")[:100])
         fields = {"client": client, "method": method, "path": path, "status": status}
         aborted = f" ({response.aborted})" if response.aborted else ""
         text, extra = "%s %s %s %d, %.0f ms%s", fields | {"seconds": round(seconds, 4)}

@@ -7,11 +7,12 @@ All output goes to one stream, standard error; results are printed to standard o
 import math
 import os
 import time
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
+
+from regard.visible_text import visible
 
 Clock = Callable[[], float]
 SECONDS_PER_LINE = 5.0
@@ -26,8 +27,8 @@ SCORE_NAMES = {
 }
 COUNT_SCORES = ("sentences", "tokens", "bytes", "truncated")
 
-# Characters that change the writing direction; without an end they would affect the rest of the screen.
-_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+_LINE_BREAKS = dict.fromkeys(map(ord, "\t\n\r\x85\u2028\u2029"), " ")
 
 
 @dataclass(frozen=True)
@@ -282,14 +283,4 @@ def printable(text: str, max_length: int = 300) -> str:
     """
     if len(text) > max_length:
         text = text[: max_length - 1] + "…"
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    if character in "\t\n\r\x85\u2028\u2029":
-        return " "
-    if character < " ":
-        return chr(0x2400 + ord(character))  # symbols of control characters: ␛ for escape
-    if character in _DIRECTIONS or unicodedata.category(character) in ("Cc", "Cs"):
-        return "\N{REPLACEMENT CHARACTER}"
-    return character
+    return visible(text.translate(_LINE_BREAKS))

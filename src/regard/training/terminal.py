@@ -31,11 +31,11 @@ class TerminalDisplay(ProgressDisplay):
     """A live progress bar with metrics at the bottom of the terminal; messages and validations scroll above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, console: "Console | None" = None) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        # Without markup, emoji codes and highlighting: a sample may contain "[bold]" or ":smile:".
-        self._console = console or Console(file=stream, markup=False, emoji=False, highlight=False)
+        from regard.tables import new_console
+
+        self._console = console or new_console(stream)
         self._clock = clock
         self._drawn_at = -math.inf
         self._latest: RenderableType | None = None

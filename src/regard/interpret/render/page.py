@@ -13,6 +13,7 @@ from regard.interpret.predictions import decoding_steps, output_log_probability,
 from regard.interpret.render.svg import alignment_picture, heatmap, tree_picture
 from regard.interpret.render.tables import ATTENTION_TITLES, CAUTION, Sheet, encoder_sheets
 from regard.interpret.tokens import TokenizedText
+from regard.visible_text import visible
 
 MAX_EMBEDDED_NUMBERS = 300_000
 ATTENTION_POINTS = ("scores", "scaled", "masked", "weights")
@@ -63,8 +64,9 @@ def attention_data(trace: ForwardPass) -> dict[str, Any]:
             {
                 "name": place,
                 "title": f"{point.stack.capitalize()}{layer}: {ATTENTION_TITLES[point.part]}",
-                "rows": trace.labels(point.axes[1]),
-                "columns": keys or [f"mixture {n}" for n in range(len(values["weights"][0][0]))],
+                "rows": [visible(label) for label in trace.labels(point.axes[1]) or ()],
+                "columns": [visible(key) for key in keys or ()]
+                or [f"mixture {n}" for n in range(len(values["weights"][0][0]))],
                 "points": values,
             }
         )

@@ -33,7 +33,7 @@ function configure(element, attributes, children) {
     else if (name === "style")
       for (const [key, property] of Object.entries(value)) element.style.setProperty(key, String(property));
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : visible(String(value)));
   }
   element.append(
     ...children
@@ -46,7 +46,17 @@ function configure(element, attributes, children) {
 
 /** @param {any} child */
 function asNode(child) {
-  return child instanceof Node ? child : document.createTextNode(String(child));
+  return child instanceof Node ? child : document.createTextNode(visible(String(child)));
+}
+
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+
+/**
+ * Make control characters and bidirectional controls visible as escapes: text of data and models must not reorder the page.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(CONTROLS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** @param {Element} element @param {...Child} children */

@@ -2,7 +2,7 @@
 
 import { RequestError, send, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
-import { h, replace } from "./dom.js";
+import { h, replace, visible } from "./dom.js";
 import { percent } from "./numbers.js";
 import { link, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend, detokenize } from "./words.js";
@@ -60,7 +60,7 @@ export async function showGenerate(root, app, state) {
         text += part.choices?.[0]?.text ?? "";
         ended ||= part.choices?.[0]?.finish_reason === "stop";
         generated = part.usage?.completion_tokens ?? generated;
-        continuation.textContent = text;
+        continuation.textContent = visible(text);
       }
       replace(latency, `${Math.round(performance.now() - began)} ms`);
       await probabilities(text, generated, ended);
