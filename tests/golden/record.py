@@ -72,6 +72,8 @@ GENERATE = [
     "the cat",
     "--max-tokens",
     "12",
+    "--temperature",
+    "0.8",
     "--seed",
     "3",
     "--engine",
