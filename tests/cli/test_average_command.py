@@ -105,8 +105,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             3,
             "a: has no saved weights to average; train with training.average_checkpoints = 2, or pass model folders.",
         ),
-        (["nowhere", "--last", "2"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
-        (["a", "nowhere"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
+        (["nowhere", "--last", "2"], 3, "nowhere: does not exist; give the path of a model folder, or of a run."),
+        (["a", "nowhere"], 3, "nowhere: does not exist; give the path of a model folder, or of a run."),
         (
             ["a", "more-heads"],
             2,

@@ -234,7 +234,7 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
         (
             ["nowhere", "--data", "pairs.tsv"],
             3,
-            "nowhere: is not a folder; give the path of a model folder, or of a run.",
+            "nowhere: does not exist; give the path of a model folder, or of a run.",
         ),
         (["translator", "--target", "a"], 2, "--source is missing: a translator needs both sides, line by line."),
         (

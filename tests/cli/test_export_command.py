@@ -104,7 +104,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no folder": (
         ["nowhere", "--to", "ctranslate2"],
         3,
-        "regard: nowhere: is not a folder; give the path of a model folder, or of a run.\n",
+        "regard: nowhere: does not exist; give the path of a model folder, or of a run.\n",
     ),
     "no model": (
         ["empty", "--to", "huggingface"],

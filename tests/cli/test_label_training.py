@@ -62,7 +62,7 @@ def test_builtin_topics_have_validation_and_test_splits() -> None:
         (
             ["classify", "--data", "a.tsv", "--from", "nowhere"],
             3,
-            "nowhere: is not a folder; give the path of a model folder, or of a run.",
+            "nowhere: does not exist; give the path of a model folder, or of a run.",
         ),
         (
             ["classify", "--source", "a", "--target", "b"],

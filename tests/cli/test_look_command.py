@@ -233,7 +233,7 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
             ("plot", "alignment", folders["writer"], "w5", "-o", "x.png"),
             1,
         ),
-        "regard: nowhere: is not a folder; give the path of a model folder, or of a run.": (
+        "regard: nowhere: does not exist; give the path of a model folder, or of a run.": (
             ("look", "nowhere", "w5"),
             3,
         ),

@@ -152,7 +152,7 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, totals: list[float]
 @pytest.mark.parametrize(
     ("model", "arguments", "stdin", "code", "message"),
     [
-        ("nowhere", [], b"", 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
+        ("nowhere", [], b"", 3, "nowhere: does not exist; give the path of a model folder, or of a run."),
         (
             "translator",
             [],

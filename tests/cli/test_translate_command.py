@@ -300,7 +300,7 @@ def test_missing_files_are_errors(translator: Path, tmp_path: Path) -> None:
     done = regard("translate", missing, stdin="w4\n")
     assert (done.code, done.err) == (
         3,
-        f"regard: {missing}: is not a folder; give the path of a model folder, or of a run.\n",
+        f"regard: {missing}: does not exist; give the path of a model folder, or of a run.\n",
     )
     done = regard("translate", translator, "--input", missing)
     assert (done.code, done.err) == (3, f"regard: {missing}: not found; check the path.\n")

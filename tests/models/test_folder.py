@@ -83,6 +83,8 @@ def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "nothing"
+    assert load_error(path) == f"{path}: does not exist; give the path of a model folder, or of a run."
+    path.write_text("")
     assert load_error(path) == f"{path}: is not a folder; give the path of a model folder, or of a run."
 
 

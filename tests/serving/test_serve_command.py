@@ -270,7 +270,7 @@ def test_models_that_cannot_be_served_get_a_message(model_folders: dict[str, Pat
     done = regard("serve", tmp_path / "none")
     assert (done.code, done.err) == (
         3,
-        f"regard: {tmp_path / 'none'}: is not a folder; give the path of a model folder, or of a run.\n",
+        f"regard: {tmp_path / 'none'}: does not exist; give the path of a model folder, or of a run.\n",
     )
     done = regard("serve", folder, folder)
     assert (done.code, done.err) == (

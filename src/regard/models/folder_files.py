@@ -20,7 +20,8 @@ def resolve_model_folder(path: str | Path) -> Path:
     """Return the path of a model folder; for a run folder, that of its best model."""
     folder = Path(path)
     if not folder.is_dir():
-        raise ModelError(f"{folder}: is not a folder; give the path of a model folder, or of a run.")
+        problem = "is not a folder" if folder.exists() else "does not exist"
+        raise ModelError(f"{folder}: {problem}; give the path of a model folder, or of a run.")
     if not (folder / CONFIG_FILE).exists() and (folder / BEST_FOLDER / CONFIG_FILE).is_file():
         return folder / BEST_FOLDER
     return folder

@@ -110,7 +110,7 @@ def _add_choices(schema: dict[str, Any], service: Service) -> None:
         choices = {"model": [model.name for model in models]}
     else:
         languages = service.languages
-        choices = {"source": ["auto", *languages], "target": languages}
+        choices = {"source": ["auto", *languages] if languages else [], "target": languages}
     for name, values in choices.items():
         field = schema["properties"][name]
         text = next(choice for choice in field.get("anyOf", [field]) if choice["type"] == "string")

@@ -206,8 +206,12 @@ def _two_digits(number: float) -> float:
     return float(f"{number:.1e}")
 
 
+def _batches_per_epoch(tokens: float, user: UserSettings) -> float:
+    return max(1.0, tokens / user.tokens_per_update(tokens))
+
+
 def _automatic_steps(tokens: float, epochs: float, user: UserSettings, min_steps: int) -> int:
-    per_epoch = tokens / user.tokens_per_update(tokens)
+    per_epoch = _batches_per_epoch(tokens, user)
     steps = min(100_000, max(min_steps, epochs * per_epoch), max(epochs, MAX_EPOCHS) * per_epoch)
     return max(1, round_to_two_digits(max(1, steps)))
 
@@ -227,7 +231,7 @@ def _warmup_steps(planned: int) -> int:
 def length_settings(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> list[AutomaticSetting]:
     """Batch size, steps for this many tokens and epochs, and what follows: warmup, validation and patience."""
     steps = _automatic_steps(tokens, epochs, user, min_steps)
-    passes = max(1, round(steps * user.tokens_per_update(tokens) / tokens))
+    passes = max(1, round(steps / _batches_per_epoch(tokens, user)))
     planned = _planned_steps(tokens, epochs, user, min_steps)
     every = user.validation_every or min(planned, round_to_two_digits(max(10, min_steps / 10, planned / 20)))
     times = max(1, planned // every)

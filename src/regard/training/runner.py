@@ -172,7 +172,9 @@ def _train(
         checkpoint = _latest_checkpoint(run, display)
     if checkpoint is not None:
         trainer.restore(checkpoint)
-        display.note(f"Resuming from step {checkpoint.state.step:,}.")
+        is_complete = checkpoint.state.step >= trainer.steps
+        more = " The run is complete; raise training.steps to train longer." if is_complete else ""
+        display.note(f"Resuming from step {checkpoint.state.step:,}.{more}")
     if process_group.is_first:
         run.remove_partial_files()
         for problem in run.appended.restore(trainer.state.file_sizes, trainer.state.file_checksums):

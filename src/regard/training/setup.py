@@ -244,7 +244,8 @@ def progress_callback(run: RunFolder, display: ProgressDisplay, stop: StopReques
 
     def report(what: str, count: int) -> None:
         if stop.requested:
-            raise InterruptedRun(f"{run.folder}: stopped while {what}; continue with --resume.")
+            remedy = "continue with --resume." if run.exists else "nothing was saved yet: run the command again."
+            raise InterruptedRun(f"{run.folder}: stopped while {what}; {remedy}")
         display.count(what, count, None)
 
     return report
