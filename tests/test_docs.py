@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import regard
+from regard.config.positions import POSITIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -20,6 +21,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page are one program, which starts in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(POSITIONS, "_objects", dict(POSITIONS._objects))  # what a page registers is gone after it
     exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {"__name__": "__main__"})
 
 

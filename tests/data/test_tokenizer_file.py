@@ -107,7 +107,7 @@ def test_every_trained_tokenizer_is_accepted(kind: str, options: dict[str, bool]
 def test_malicious_content_is_refused(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
     message = problem(write(tmp_path, content() | change))
     assert expected in message
-    assert message.endswith("; copy the folder again.")
+    assert message.endswith("; pass another tokenizer.json.")
 
 
 @pytest.mark.parametrize(

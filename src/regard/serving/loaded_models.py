@@ -260,7 +260,7 @@ class LoadedModel:
     def warm_up(self) -> None:
         """Load everything that the first request needs."""
         if self.translates:
-            self.translate(["."], TranslationOptions())
+            self.translate(["."], TranslationOptions(copy_symbols=False))
             return
         if self.encodes:
             self.run_encoder(["."], EmbedJob())
