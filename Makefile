@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# one process more than cores: some tests wait for servers, browsers and signals
+PYTEST = $(BIN)/pytest -n $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile
 
 .PHONY: demo test check lint docs browser format clean
 
@@ -12,11 +14,11 @@ demo: $(READY)
 
 # Everything: lint, types and all tests.
 test: lint browser
-	$(BIN)/pytest -n auto --dist loadfile
+	$(PYTEST)
 
 # Before each commit: lint, types and the fast tests.
 check: lint
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow and not browser" --hypothesis-profile quick
+	$(PYTEST) -m "not slow and not browser" --hypothesis-profile quick
 
 lint: $(READY)
 	$(BIN)/ruff check .
