@@ -4,8 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# one process more than cores: some tests wait for servers, browsers and signals
-PYTEST = $(BIN)/pytest -n $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile
+PYTEST = $(BIN)/pytest -n auto --dist loadfile
 
 .PHONY: demo test check lint docs browser format clean
 

@@ -46,7 +46,7 @@ _INTEGER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """Indices of the columns of each role, and what the first line of the file is."""
 
     indices: Mapping[str, int]
@@ -81,7 +81,7 @@ class Layout:
 
 def find_layout(
     rows: Sequence[Sequence[str]], roles: Sequence[str], chosen: Mapping[str, str], location: str
-) -> Layout:
+) -> ColumnLayout:
     """Return where the roles are.
 
     Args:
@@ -105,7 +105,7 @@ def find_layout(
     if missing is not None:
         raise _missing_column(missing, names, location, header=header, ids=ids)
     ordered = {role: indices[role] for role in roles if role in indices}
-    return Layout(ordered, tuple(first) if header else None, ids)
+    return ColumnLayout(ordered, tuple(first) if header else None, ids)
 
 
 def normalize_name(cell: str) -> str:

@@ -21,7 +21,7 @@ from regard.data.readers.base import (
     check_pair,
     count_columns,
 )
-from regard.data.readers.columns import SAMPLE_ROWS, Layout, find_layout, is_header, normalize_name
+from regard.data.readers.columns import SAMPLE_ROWS, ColumnLayout, find_layout, is_header, normalize_name
 
 DELIMITERS = ",;\t|"  # of CSV, the most usual first
 DELIMITER_SAMPLE = 20  # lines from which the delimiter of CSV is found
@@ -82,7 +82,9 @@ class TsvReader(Reader):
                 cells = text.split("\t")
                 yield line, ([_unquote(cell) for cell in cells] if '""' in text else cells)
 
-    def _open(self, file: str, invalid: InvalidLines, roles: Sequence[str]) -> tuple[Iterator[Row], Layout | None]:
+    def _open(
+        self, file: str, invalid: InvalidLines, roles: Sequence[str]
+    ) -> tuple[Iterator[Row], ColumnLayout | None]:
         """Return the rows after the header, and where the columns are; None for an empty file."""
         rows = self.rows(file, invalid)
         sample = list(islice(rows, 1))
@@ -97,7 +99,9 @@ class TsvReader(Reader):
             invalid.note(note)
         return chain(sample[1:] if layout.header is not None else sample, rows), layout
 
-    def _too_few(self, line: Line, cells: list[str], layout: Layout, examples: str, invalid: InvalidLines) -> None:
+    def _too_few(
+        self, line: Line, cells: list[str], layout: ColumnLayout, examples: str, invalid: InvalidLines
+    ) -> None:
         if layout.header is not None:
             problem = f"{count_columns(cells)}; write {layout.required} columns, as in its header"
         elif self.columns or layout.ids:
