@@ -1,11 +1,12 @@
 """The `Model` class: shapes of inputs and results, options, ensembles, and errors."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -52,11 +53,17 @@ def test_samples_of_a_prompt_differ_and_a_seed_repeats_them(writer: Path) -> Non
     assert model.generate("w4", max_tokens=12, seed=1) == results[0].text
 
 
-def test_without_a_seed_every_text_is_another(writer: Path) -> None:
-    model = regard.load(writer)
-    assert len({model.generate("w4", max_tokens=12, engine="torch") for _ in range(4)}) > 1
-    assert len({"".join(model.stream("w4", max_tokens=12, engine="torch")) for _ in range(4)}) > 1
-    assert len({model.generate_detailed("w4", max_tokens=12, engine="torch")[0].text for _ in range(4)}) > 1
+def test_without_a_seed_every_text_is_another(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = itertools.count()
+    monkeypatch.setattr("regard.api.generation.secrets.randbelow", lambda _: next(seeds))  # repeatable, all different
+    model, options = regard.load(writer), cast(Any, {"max_tokens": 12, "min_tokens": 12, "temperature": 5.0})
+    assert len({model.generate("w4", engine="torch", **options) for _ in range(4)}) > 1
+    assert len({"".join(model.stream("w4", engine="torch", **options)) for _ in range(4)}) > 1
+    assert len({model.generate_detailed("w4", engine="torch", **options)[0].text for _ in range(4)}) > 1
+    assert next(seeds) == 12
+    assert model.generate("w4", engine="torch", seed=3, **options) == model.generate(
+        "w4", engine="torch", seed=3, **options
+    )
 
 
 def test_python_command_line_and_http_have_the_same_defaults(writer: Path) -> None:
