@@ -12,6 +12,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from regard.errors import ConfigError, InputError
 from regard.serving.access import AccessMiddleware
@@ -24,6 +25,21 @@ from regard.version import __version__
 WEB = Path(__file__).parent / "web"  # files for browsers
 GZIP_MIN_BYTES = 1_000
 GZIP_LEVEL = 4  # responses are local or small; higher levels cost more time than they save
+
+
+class CompressionMiddleware(GZipMiddleware):
+    """Starlette's gzip, which requests that it would not change pass by: posts of clients without compression."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process one request."""
+        if scope["type"] == "http" and scope["method"] == "POST" and not _accepts_gzip(scope):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def _accepts_gzip(scope: Scope) -> bool:
+    return any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
 
 
 def build_app(service: Service, web: Path = WEB) -> FastAPI:
@@ -41,12 +57,13 @@ def build_app(service: Service, web: Path = WEB) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other servers; see `routes/operations.py`
         redoc_url=None,
         lifespan=lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # FastAPI looks for OpenTelemetry per request
         responses=ERROR_RESPONSES,
     )
     app.state.service = service
     add_routes(app)
     app.add_middleware(BodyLimitMiddleware, limits=service.limits)
-    app.add_middleware(GZipMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
+    app.add_middleware(CompressionMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
     app.add_middleware(AccessMiddleware, policy=service.access, metrics=service.metrics)
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(RequestValidationError, handle_validation_error)

@@ -16,6 +16,7 @@ from regard.serving.metrics import Metrics
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
+DISCONNECT_WATCH_SECONDS = 0.25  # most results are there by then; watching the connection costs more than waiting
 Generate = Callable[[], Iterator[TextChunk]]
 """Function that generates text, chunk by chunk; it runs in a thread."""
 
@@ -29,19 +30,29 @@ async def wait_for_result(
     already passed.
     """
     work = asyncio.ensure_future(result)
-    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
+    quick = min(timeout, DISCONNECT_WATCH_SECONDS)
     try:
-        await asyncio.wait((work, disconnect), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work,), timeout=quick)
+        if not work.done():
+            await _wait_while_connected(request, work, timeout - quick)
         if work.done():
             return work.result()
-        if disconnect.done():
-            raise ClientDisconnectedError
         raise timeout_error(timeout if total_timeout is None else total_timeout)
     finally:
-        disconnect.cancel()
         if not work.done():
             work.cancel()
             await asyncio.wait((work,))
+
+
+async def _wait_while_connected(request: Request, work: "asyncio.Future[Result]", timeout: float) -> None:
+    """Wait until the work is done or the timeout passes; raise an error if the client disconnects."""
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
+    try:
+        await asyncio.wait((work, disconnect), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if disconnect.done() and not work.done():
+            raise ClientDisconnectedError
+    finally:
+        disconnect.cancel()
 
 
 async def _wait_for_disconnect(request: Request) -> None:
