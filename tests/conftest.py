@@ -1,10 +1,11 @@
 """Every test is deterministic: torch is seeded before each, and hypothesis tries the same examples every time.
 
-Other hypothesis profiles: `quick` for `make check`, and `random`, which looks for new counterexamples
-(`pytest --hypothesis-profile random`).
+`pytest --quick`, for `make check`, leaves out tests marked `slow` or `browser`, takes a sample of the cases of tests
+that have many, and tries few hypothesis examples. `pytest --hypothesis-profile random` looks for new counterexamples.
 """
 
 import os
+from collections import defaultdict
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -29,6 +30,34 @@ settings.register_profile("quick", settings.get_profile("regard"), max_examples=
 settings.register_profile("random", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile("regard")
 torch.set_num_threads(1)
+QUICK_CASES = 6  # cases of one test that `--quick` runs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`."""
+    parser.addoption("--quick", action="store_true", help="run fast tests only, and at most a few cases of each")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Use few examples of property tests with `--quick`."""
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--quick`, keep fast tests, and of a test with many cases some that are evenly spread over all of them."""
+    if not config.getoption("--quick"):
+        return
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in ("slow", "browser")):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    kept = set()
+    for of_test in cases.values():
+        count = min(QUICK_CASES, len(of_test))
+        kept |= {of_test[index * len(of_test) // count] for index in range(count)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
