@@ -2,7 +2,6 @@
 
 import json
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -15,7 +14,6 @@ from regard.choices import EngineName
 from regard.config import ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
 from regard.errors import ConfigError
-from regard.files import read_regular_file
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
 from regard.training.display import ProgressDisplay, score_name, score_text
@@ -23,7 +21,7 @@ from regard.training.report.curves import StepValue
 from regard.training.report.run_log import as_record, finite_number, read_run_log
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
-from regard.training.setup import TrainRequest, config_of, prepared_folder
+from regard.training.setup import TrainRequest, config_of, prepared_folder, run_source
 
 COMPARED_SCORES = ("loss", "bleu", "bits_per_byte", "accuracy", "macro_f1")
 SPEED_ROUNDS = 3
@@ -78,8 +76,7 @@ def _is_finished(run: RunFolder, sources: Sequence[ConfigSource]) -> bool:
     """Return whether a run is finished and was made with these settings."""
     if not run.exists or run.read_info().get("status") not in ("finished", "early stopped"):
         return False
-    run_source = ConfigSource(str(run.config_path), tomllib.loads(read_regular_file(run.config_path).decode("utf-8")))
-    return validate_sources([run_source, *sources]) == config_of(run)
+    return validate_sources([run_source(run), *sources]) == config_of(run)
 
 
 def _short_names(items: Sequence[str]) -> dict[str, str]:

@@ -107,6 +107,18 @@ def test_clearing_the_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert encode_all() == remembered
 
 
+@given(text=st.text("aelotw .,!'\n\u0301()", max_size=60))
+def test_words_are_those_of_the_pre_tokenizer(text: str) -> None:
+    under_test = train_tokenizer(["aelotw .,!'\n\u0301()"], TokenizerConfig(), 300)
+    fast = tokenizers.Tokenizer.from_str(under_test.to_json().decode())
+    assert fast.pre_tokenizer is not None
+    assert fast.normalizer is not None
+    pieces = [piece for piece, _ in fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))]
+    words = BpeDropout(under_test, 0.5)._words.split(under_test.encode(text))
+    split = ["".join(under_test.ids_to_tokens(word)) for word in words if not isinstance(word, str)]
+    assert list(filter(None, split)) == pieces
+
+
 def algorithm_1(word: tuple[str, ...], ranks: dict[tuple[str, str], int], rate: float) -> dict[tuple[str, ...], float]:
     """Return the exact probability of each segmentation, by enumerating all choices."""
     merges = sorted((ranks[pair], place) for place, pair in enumerate(pairwise(word)) if pair in ranks)

@@ -205,4 +205,6 @@ def test_store_without_key_is_a_programming_error(tmp_path: Path) -> None:
 )
 def test_keys_equal_those_of_version_0_1(name: str, settings: list[str], key: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("a\tb\nc\td\n")
-    assert data_key(load_config(None, [f"data.train.files={tmp_path / name}", *settings])) == key
+    settings = [f"data.train.files={tmp_path / name}", *settings]
+    assert data_key(load_config(None, [*settings, "tokenizer.split_punctuation=false"])) == key
+    assert data_key(load_config(None, settings)) != key

@@ -14,6 +14,7 @@ from regard.errors import DataError
 
 TEXTS = ["I love you very much.", "Ti amo molto.", "Where is the café?", "Dov'è il caffè?", "low lower lowest"] * 4
 SUB_WORDS = ["bpe", "unigram"]
+MARKS = st.text("amuch .?!…-'’\"([<>])€\n\t\u0301😀▁", max_size=20)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 ODD = [
     "日本語 😀👩\u200d👩\u200d👧 \u0301x",
@@ -28,9 +29,9 @@ ODD = [
 
 
 @cache
-def tokenizer(kind: str, lowercase: bool = False, nfkc: bool = False) -> Tokenizer:
-    config = TokenizerConfig.model_validate({"kind": kind, "lowercase": lowercase, "nfkc": nfkc})
-    return train_tokenizer(TEXTS, config, 400)
+def tokenizer(kind: str, lowercase: bool = False, nfkc: bool = False, split_punctuation: bool = True) -> Tokenizer:
+    options = {"lowercase": lowercase, "nfkc": nfkc, "split_punctuation": split_punctuation}
+    return train_tokenizer(TEXTS, TokenizerConfig.model_validate({"kind": kind, **options}), 400)
 
 
 def stripped(text: str) -> str:
@@ -40,9 +41,46 @@ def stripped(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", SUB_WORDS)
-@given(text=TEXT | st.sampled_from(ODD))
-def test_sub_word_tokenizers_are_lossless(kind: str, text: str) -> None:
-    assert tokenizer(kind).decode(tokenizer(kind).encode(text)) == stripped(text)
+@pytest.mark.parametrize("split_punctuation", [True, False])
+@given(text=TEXT | MARKS | st.sampled_from(ODD))
+def test_sub_word_tokenizers_are_lossless(kind: str, split_punctuation: bool, text: str) -> None:
+    under_test = tokenizer(kind, split_punctuation=split_punctuation)
+    assert under_test.decode(under_test.encode(text)) == stripped(text)
+
+
+@pytest.mark.parametrize("kind", SUB_WORDS)
+def test_a_word_has_one_id_whatever_punctuation_follows(kind: str) -> None:
+    under_test = tokenizer(kind)
+    word = under_test.encode("much")
+    assert len(word) == 1 or kind == "unigram"
+    for mark in (".", "?!", "...", ")", '"', "’", "€", "\nx", "[x", "<0x41>", " x"):
+        assert under_test.encode(f"much{mark}") == [*word, *under_test.encode_continuation(mark)], mark
+
+
+@pytest.mark.parametrize("kind", SUB_WORDS)
+def test_no_token_has_letters_and_punctuation(kind: str) -> None:
+    def mixed(under_test: Tokenizer) -> list[str]:
+        tokens = (token.removeprefix("▁") for token in under_test.ids_to_tokens(range(260, len(under_test))))
+        return [token for token in tokens if any(map(str.isalnum, token)) and not token.isalnum()]
+
+    assert mixed(tokenizer(kind)) == []
+    if kind == "bpe":
+        assert "much." in mixed(tokenizer(kind, split_punctuation=False))
+
+
+def test_a_run_of_one_mark_may_become_one_token() -> None:
+    dots = train_tokenizer(["well... (so --"] * 5, TokenizerConfig(), 300)
+    assert dots.ids_to_tokens(dots.encode("well... (so) --")) == ["▁well", "...", "▁(", "so", "<0x29>", "▁--"]
+    assert dots.ids_to_tokens(dots.encode("!!.")) == ["▁", "<0x21>", "<0x21>", "."]
+
+
+@pytest.mark.parametrize("kind", [*SUB_WORDS, "byte-level", "character"])
+@given(text=MARKS | st.sampled_from(["[[x]]", "<<", "[", "...x", "x y"]))
+def test_continuations_join_the_text_before(kind: str, text: str) -> None:
+    under_test = tokenizer(kind)
+    ids = [*under_test.encode("Ti"), *under_test.encode_continuation(text)]
+    if kind != "character":
+        assert under_test.decode(ids) == (f"Ti{text}" if kind == "byte-level" else stripped(f"Ti{text}"))
 
 
 @given(text=TEXT | st.sampled_from(ODD))

@@ -43,6 +43,7 @@ COMMON = [
     "validation.sentences=8",
     "validation.samples=1",
     "data.validation_fraction=0.1",
+    "tokenizer.split_punctuation=false",  # as when the runs were recorded
 ]
 TRANSFORMER = ["model.heads=4", "model.feed_forward=64"]
 RECURRENT = "model.kind=recurrent-encoder-decoder"

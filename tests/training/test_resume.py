@@ -22,7 +22,9 @@ from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.tasks.translation import BoundTranslation
 from regard.training.appended_files import AppendedFiles
 from regard.training.display import ProgressDisplay
+from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
+from regard.training.setup import config_of
 from regard.training.shutdown import stop_on_signal
 from regard.training.task import Check, ValidationResult
 from regard.training.trainer import Trainer
@@ -301,6 +303,19 @@ def test_other_data_is_an_error_and_removed_data_is_not(half: Path, data: Path, 
     moved.unlink()
     run(started, moved, "training.steps=4", resume=True)
     assert lines(started)[-1]["step"] == 4
+
+
+def test_a_run_from_before_split_punctuation_keeps_its_tokenizer(data: Path, tmp_path: Path) -> None:
+    old = run(tmp_path / "old", data, "training.steps=3", "tokenizer.split_punctuation=false")
+    settings, tokenizer = old / "config.toml", (old / "data" / "tokenizer.json").read_bytes()
+    text = settings.read_text()
+    settings.write_text(re.sub("split_punctuation.*\n", "", text))
+    assert settings.read_text() != text
+    assert not config_of(RunFolder(old)).tokenizer.split_punctuation
+    run(old, data, "training.steps=4", resume=True)
+    assert lines(old)[-1]["step"] == 4
+    assert (old / "data" / "tokenizer.json").read_bytes() == tokenizer
+    assert "split_punctuation = false" in settings.read_text()
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,9 @@ class TokenizerConfig(BaseConfig):
     """Whether text is lowercased."""
     nfkc: bool = False
     """Whether text is normalized with Unicode NFKC: ﬁ becomes fi, ① becomes 1, full-width letters become ASCII."""
+    split_punctuation: bool = True
+    """Whether `bpe` and `unigram` separate letters from punctuation, symbols and line ends before they learn subwords:
+    `much.` becomes `▁much` and `.`; otherwise `▁much.` may become a token. The other kinds always do."""
     file: str | None = None
     """Existing `tokenizer.json` to use; by default a tokenizer is trained on the training data."""
     dropout: Probability = 0.0

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
 from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer
+from regard.data.tokenizer_file import PUNCTUATION_PATTERN
 from regard.data.word_tokens import find_word_splitter
 from regard.errors import ConfigError
 
@@ -146,7 +147,10 @@ class BpeDropout:
 
 
 class _MarkedWords:
-    """Words that begin with `▁`. Byte tokens and special tokens are never merged."""
+    """Words as the pre-tokenizer splits them: they begin with `▁`, or where letters, spaces and each mark meet.
+
+    Byte tokens and special tokens are never merged.
+    """
 
     def __init__(self, content: dict[str, Any]) -> None:
         vocabulary: dict[str, int] = content["model"]["vocab"]
@@ -156,13 +160,24 @@ class _MarkedWords:
             number: [number] if token in whole else [vocabulary[character] for character in token]
             for token, number in vocabulary.items()
         }
+        splits_punctuation = any(
+            rule.get("pattern") == {"Regex": PUNCTUATION_PATTERN}
+            for rule in (content["pre_tokenizer"] or {}).get("pretokenizers", ())
+        )
+        class_of = _CharacterClasses()
+        self._classes = {  # the same for all characters of a token; bytes and special tokens count as letters
+            number: class_of[token.removeprefix(WORD_START)[:1]] if splits_punctuation and token not in whole else ""
+            for token, number in vocabulary.items()
+        }
         self._word_starts = {number for token, number in vocabulary.items() if token.startswith(WORD_START)}
+        self._mark = vocabulary.get(WORD_START)
 
     def split(self, ids: Sequence[int]) -> Iterator[BpeWord]:
         """Yield the words of ids."""
+        classes, word_starts = self._classes, self._word_starts
         start = 0
-        for position, number in enumerate(ids):
-            if number in self._word_starts and position:
+        for position, (before, number) in enumerate(pairwise(ids), start=1):
+            if number in word_starts or (before != self._mark and classes[number] != classes[before]):
                 yield tuple(ids[start:position])
                 start = position
         yield tuple(ids[start:])
@@ -174,6 +189,17 @@ class _MarkedWords:
     def num_characters(self, ids: Sequence[int]) -> int:
         """Return the number of characters of ids."""
         return sum([len(self._symbols[number]) for number in ids])
+
+
+class _CharacterClasses(dict[str, str]):
+    """Maps each character to what separates it from others: itself for a mark, a space, or nothing for letters."""
+
+    def __missing__(self, character: str) -> str:
+        rule = pre_tokenizers.Split(tokenizers.Regex(PUNCTUATION_PATTERN), "isolated")
+        samples = {"": "a", " ": " "}
+        joined = (name for name, sample in samples.items() if len(rule.pre_tokenize_str(sample + character)) == 1)
+        self[character] = next(joined, character)
+        return self[character]
 
 
 class _ByteWords:

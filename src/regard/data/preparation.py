@@ -176,6 +176,8 @@ def data_key(config: Config) -> str:
             settings["tokens"] = config.tokens.model_dump(mode="json")
             settings["readable"] = model.max_length
             settings["column"] = data.tag_column
+    if config.tokenizer.split_punctuation:
+        settings["split_punctuation"] = True
     if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
         settings["task"] = config.task
     if any(split.parses for split in data.splits):

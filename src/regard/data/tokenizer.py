@@ -1,6 +1,8 @@
 """Tokenizers, on the `tokenizers` library. One vocabulary serves both languages of a translation model.
 
-Sub-word and word tokenizers mark the start of a word with `▁`, so that spaces can be restored from ids. Apart from
+Sub-word and word tokenizers mark the start of a word with `▁`, so that spaces can be restored from ids. Punctuation is
+split from letters before sub-words are learned (`split_punctuation`), so that `much` and `much.` begin with the same
+token; after an opening mark, as in `(much`, the word has no space before it, and so a token without `▁`. Apart from
 normalization, text → ids → text is lossless: what a sub-word vocabulary has no token for is spelled in bytes.
 Normalization is that of the config; these tokenizers also drop spaces around a text, and turn a literal `▁` into a
 space. Characters and words that a `character` or `word` tokenizer has never seen become `[UNK]`.
@@ -17,7 +19,13 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.tokenizer_file import BRACKET_PATTERN, CHARACTER_PATTERN, guarded_call, read_tokenizer
+from regard.data.tokenizer_file import (
+    BRACKET_PATTERN,
+    CHARACTER_PATTERN,
+    PUNCTUATION_PATTERN,
+    guarded_call,
+    read_tokenizer,
+)
 from regard.errors import DataError, ModelError
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # in the order of their ids, as in `SpecialTokensConfig`
@@ -61,13 +69,13 @@ class Tokenizer:
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Return the ids of a text that directly continues another: its first token does not start a word.
+        """Return the ids of a text that directly continues another: no space is added before it.
 
         >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"))
         >>> tokenizer.ids_to_tokens(tokenizer.encode(".")), tokenizer.ids_to_tokens(tokenizer.encode_continuation("."))
         (['[UNK]', '.'], ['.'])
         """
-        if not self.marks_word_starts or not text or text[0].isspace():
+        if not self.marks_word_starts or not text:
             return self.encode(text)
         encoding = self._encode(f"[{text}")  # the bracket is always a separate token
         return [number for number, (start, _) in zip(encoding.ids, encoding.offsets, strict=True) if start > 0]
@@ -206,7 +214,7 @@ def word_splitter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     >>> word_splitter(TokenizerConfig(kind="word", lowercase=True))("Ciao, come va?")
     ['ciao', ',', 'come', 'va', '?']
     """
-    fast = _word_marking_tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, punctuation=True)
+    fast = _word_marking_tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, words=True)
 
     def split(text: str) -> list[str]:
         pieces = fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))
@@ -273,7 +281,7 @@ def _train_character(
 def _train_word(
     texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
 ) -> tokenizers.Tokenizer:
-    fast = _word_marking_tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, punctuation=True)
+    fast = _word_marking_tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, words=True)
     trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, **_OPTIONS)
     fast.train_from_iterator(texts, trainer)
     return fast
@@ -290,15 +298,15 @@ _OPTIONS: dict[str, Any] = {"show_progress": False}
 
 
 def _word_marking_tokenizer(
-    model: models.Model, config: TokenizerConfig, *, punctuation: bool = False
+    model: models.Model, config: TokenizerConfig, *, words: bool = False
 ) -> tokenizers.Tokenizer:
-    """Return a tokenizer that marks the starts of words."""
+    """Return a tokenizer that marks the starts of words; with `words`, its tokens are words and punctuation marks."""
     fast = tokenizers.Tokenizer(model)
     cleanup = [normalizers.Replace(WORD_START, " "), normalizers.Strip()]
     fast.normalizer = normalizers.Sequence([_normalizer(config), *cleanup])
     # "[EOS]" or "<0x41>" in a text must not become the token of that name
-    brackets = pre_tokenizers.Split(tokenizers.Regex(BRACKET_PATTERN), "isolated")
-    isolated = pre_tokenizers.Punctuation() if punctuation else brackets
+    pattern = PUNCTUATION_PATTERN if config.split_punctuation else BRACKET_PATTERN
+    isolated = pre_tokenizers.Punctuation() if words else pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(WORD_START, "always"), isolated])
     fast.decoder = decoders.Metaspace(WORD_START, "always")
     return fast

@@ -36,6 +36,8 @@ SAMPLE_TEXT = "Ciao, come va?  1.5\n▁é 中"
 
 CHARACTER_PATTERN = r"[\s\S]"
 BRACKET_PATTERN = r"[\[<]"
+# a bracket, a run of one punctuation mark or symbol, or white space; with the mark of a word start before it
+PUNCTUATION_PATTERN = r"▁?(?:[\[<]|(?!▁)([\p{P}\p{S}])\1*|\s+)"
 LEADING_SPACES_PATTERN = r"\A +"
 SPACE_RUN_PATTERN = " {2,}"
 TRAILING_MARKS_PATTERN = r"▁+\z"
@@ -47,6 +49,7 @@ KNOWN_PATTERNS = frozenset(
     {
         CHARACTER_PATTERN,
         BRACKET_PATTERN,
+        PUNCTUATION_PATTERN,
         LEADING_SPACES_PATTERN,
         SPACE_RUN_PATTERN,
         TRAILING_MARKS_PATTERN,

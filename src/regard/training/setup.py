@@ -47,6 +47,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "model.activation_dropout",
     "tokenizer.dropout",
 )
+FORMER_TOKENIZER = {"split_punctuation": False}  # of runs that did not save these settings: version 0.2 and before
 FIXED_SETTINGS = ("training.optimizer.kind",)  # among them: the state of one optimizer means nothing to another
 
 
@@ -174,8 +175,8 @@ def resume_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay) 
             "restore the checkpoints, or start a new run with another --out."
         )
     before = config_of(run)
-    own = ConfigSource(str(run.config_path), tomllib.loads(read_regular_file(run.config_path).decode("utf-8")))
-    sources = [own, *request.sources]
+    own = run_source(run)
+    sources = [ConfigSource(own.name, own.values), *request.sources]  # without lines, which change when it is rewritten
     after = validate_sources(sources)
     for note in changed_settings(before, after, sources):
         display.note(note)
@@ -216,14 +217,22 @@ def config_of(run: RunFolder) -> Config:
     """The config of a run."""
     remedy = "restore it from a copy, or start a new run with another --out."
     try:
-        text = read_regular_file(run.config_path).decode("utf-8")
-        return validate_sources([ConfigSource(str(run.config_path), tomllib.loads(text), text)])
+        return validate_sources([run_source(run)])
     except OSError as error:
         raise RunFolderError(f"{run.config_path}: cannot be read ({error.strerror}); {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{run.config_path}: is damaged ({error}); {remedy}") from None
     except ConfigError as error:
         raise RunFolderError(str(error)) from None
+
+
+def run_source(run: RunFolder) -> ConfigSource:
+    """The settings that a run saved; those that its version did not have yet get the values that it worked with."""
+    text = read_regular_file(run.config_path).decode("utf-8")
+    values = tomllib.loads(text)
+    if isinstance(tokenizer := values.get("tokenizer"), dict):
+        values["tokenizer"] = FORMER_TOKENIZER | tokenizer
+    return ConfigSource(str(run.config_path), values, text)
 
 
 def prepared_folder(run: RunFolder, config: Config, key: str) -> Path:
