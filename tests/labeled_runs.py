@@ -19,6 +19,7 @@ SMALL = [
     "model.norm_order=pre",
     "model.dropout=0.0",
     "tokenizer.kind=word",
+    "tokenizer.byte_fallback=false",
     "training.batch_tokens=400",
     "training.label_smoothing=0.0",
     "training.schedule.kind=cosine",

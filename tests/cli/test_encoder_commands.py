@@ -36,7 +36,7 @@ MODELS: dict[str, ModelConfig] = {
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer([" ".join(WORDS)], TokenizerConfig(kind="word"), vocab_size=50)
+    tokenizer = train_tokenizer([" ".join(WORDS)], TokenizerConfig(kind="word", byte_fallback=False), vocab_size=50)
     for name, model in MODELS.items():
         model = model.model_copy(update={"vocab_size": len(tokenizer)})
         files = {"tokenizer.json": tokenizer.to_json()}

@@ -81,6 +81,16 @@ def test_rate_one_gives_characters(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_first_of_equal_merges_is_applied_first(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TokenizerConfig.model_validate({"kind": kind})
+    repeated = train_tokenizer(["ab aab aaa aa"] * 5, config, 270)
+    for long in (0, 24):
+        monkeypatch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
+        for text in ("aaa", "baaa", "aaaaa", "b" + "aaa" * 9):
+            assert BpeDropout(repeated, TINY).encode(text, random()) == repeated.encode(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_tokens_follow_from_the_seed(kind: str) -> None:
     text = " ".join(sentences()[:20])
     drawn = [BpeDropout(tokenizer(kind), 0.3).encode(text, random(seed)) for seed in (0, 0, 1)]

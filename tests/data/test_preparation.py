@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import Config, load_config
-from regard.data.preparation import data_key, files_fingerprint, is_held_out, load_or_build_store, pair_stats
+from regard.config import Config, TokenizerConfig, load_config
+from regard.data.preparation import (
+    PreparedSplit,
+    data_key,
+    files_fingerprint,
+    is_held_out,
+    load_or_build_store,
+    pair_stats,
+)
 from regard.data.prepare_documents import prepare_documents, split_tail
-from regard.data.prepare_pairs import prepare_pairs
+from regard.data.prepare_pairs import LengthFilter, prepare_pairs, store_pairs
 from regard.data.readers import builtin
 from regard.data.readers.base import Pair
-from regard.data.store import TokenColumn, TokenStore, write_store
+from regard.data.store import TokenColumn, TokenStore, open_store, write_store
+from regard.data.tokenizer import train_tokenizer
 from regard.errors import DataError
 
 
@@ -208,3 +216,23 @@ def test_keys_equal_those_of_version_0_1(name: str, settings: list[str], key: st
     settings = [f"data.train.files={tmp_path / name}", *settings]
     assert data_key(load_config(None, [*settings, "tokenizer.split_punctuation=false"])) == key
     assert data_key(load_config(None, settings)) != key
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character", "word"])
+def test_keys_depend_on_byte_fallback_where_it_is_a_choice(kind: str) -> None:
+    settings = ["data.train.files=builtin:phrasebook", f"tokenizer.kind={kind}"]
+    keys = {data_key(load_config(None, [*settings, f"tokenizer.byte_fallback={value}"])) for value in ("true", "false")}
+    assert len(keys) == (1 if kind == "bpe" else 2)
+
+
+def test_unknown_tokens_are_noted_for_each_split(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["a b"], TokenizerConfig(kind="character", byte_fallback=False))
+    store_pairs(tmp_path / "pairs", [Pair("a è", "b"), Pair("b", "日日 a")], tokenizer, LengthFilter(), {})
+    store = open_store(tmp_path / "pairs")
+    assert store is not None
+    split = PreparedSplit(store, text_columns=2)
+    assert split.unknown_tokens(tokenizer) == 3
+    note = "3 of 9 tokens (33.3%) are unknown: the tokenizer has no token for their text, which the model cannot read"
+    assert split.notes(tokenizer) == [note]
+    assert PreparedSplit(store, text_columns=1).unknown_tokens(tokenizer) == 1  # the other column holds labels
+    assert split.notes(train_tokenizer(["a"], TokenizerConfig(), 300)) == []  # has a token for everything

@@ -16,7 +16,7 @@ from regard.data.store import TokenStore, open_store
 from regard.data.tokenizer import train_tokenizer
 
 PAIRS = [Pair("abc", "ab"), Pair("a", "abcabc"), Pair("c" * 9, "c"), Pair("a" * 30, "b" * 30), Pair("b", "c")]
-TOKENIZER = train_tokenizer(["abc"], TokenizerConfig(kind="character"))  # a, b, c are 4, 5, 6
+TOKENIZER = train_tokenizer(["abc"], TokenizerConfig(kind="character", byte_fallback=False))  # a, b, c are 4, 5, 6
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
 """Text → ids → text is lossless apart from normalization."""
 
+import json
 import unicodedata
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models
 
 from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import SPECIAL_TOKENS, Tokenizer, load_tokenizer, train_tokenizer
-from regard.errors import DataError
+from regard.errors import DataError, ModelError
 
 TEXTS = ["I love you very much.", "Ti amo molto.", "Where is the café?", "Dov'è il caffè?", "low lower lowest"] * 4
 SUB_WORDS = ["bpe", "unigram"]
@@ -88,14 +92,50 @@ def test_byte_level_tokenizer_is_lossless(text: str) -> None:
     assert tokenizer("byte-level").decode(tokenizer("byte-level").encode(text)) == text
 
 
-@given(text=st.text(st.sampled_from("".join(TEXTS)), max_size=30))
-def test_known_characters_are_lossless(text: str) -> None:
-    assert tokenizer("character").decode(tokenizer("character").encode(text)) == text
+@pytest.mark.parametrize("kind", ["character", "word"])
+@given(text=TEXT | MARKS | st.sampled_from([*ODD, *TEXTS]))
+def test_unknown_characters_and_words_are_spelled_in_bytes(kind: str, text: str) -> None:
+    under_test = tokenizer(kind)
+    ids = under_test.encode(text)
+    assert under_test.decode(ids) == (text if kind == "character" else stripped(text))
+    assert 1 not in ids
 
 
-@pytest.mark.parametrize("text", TEXTS[:5])
-def test_known_words_are_lossless(text: str) -> None:
-    assert tokenizer("word").decode(tokenizer("word").encode(text)) == text
+def test_known_characters_and_words_are_one_token() -> None:
+    assert tokenizer("character").ids_to_tokens(tokenizer("character").encode("caffè 日")) == [
+        *"caffè ",
+        "<0xE6>",
+        "<0x97>",
+        "<0xA5>",
+    ]
+    tokens = tokenizer("word").ids_to_tokens(tokenizer("word").encode("Ti amo, x."))
+    assert tokens == ["▁Ti", "▁amo", "<0x2C>", "▁", "<0x78>", "."]
+
+
+@pytest.mark.parametrize("kind", ["character", "word"])
+def test_without_byte_fallback_they_are_unknown(kind: str) -> None:
+    config = TokenizerConfig.model_validate({"kind": kind, "byte_fallback": False})
+    under_test = train_tokenizer(TEXTS, config, 400)
+    assert len(under_test) < 60
+    assert under_test.unknown_id == 1
+    assert under_test.num_unknown(under_test.encode("Ti amo 日")) == 1
+    assert under_test.decode(under_test.encode("Ti amo molto.")) == "Ti amo molto."
+
+
+@pytest.mark.parametrize("kind", [*SUB_WORDS, "byte-level", "character", "word"])
+def test_no_text_is_unknown_to_a_trained_tokenizer(kind: str) -> None:
+    assert tokenizer(kind).unknown_id is None
+    assert tokenizer(kind).num_unknown([1, 1]) == 0
+
+
+def test_unknown_tokens_of_other_tokenizers() -> None:
+    pieces = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    assert Tokenizer(pieces).unknown_id == 0
+    unigram = tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("<unk>", 0.0)], unk_id=1))
+    assert Tokenizer(unigram).num_unknown(Tokenizer(unigram).encode("aba")) == 1
+    assert Tokenizer(tokenizers.Tokenizer(models.BPE({"a": 0}, []))).unknown_id is None
+    some_bytes = models.BPE({"<unk>": 0, "a": 1, "<0x41>": 2}, [], unk_token="<unk>", byte_fallback=True)
+    assert Tokenizer(tokenizers.Tokenizer(some_bytes)).unknown_id == 0
 
 
 @pytest.mark.parametrize("kind", [*SUB_WORDS, "byte-level"])
@@ -130,6 +170,25 @@ def test_training_is_deterministic(kind: str) -> None:
     assert train_tokenizer(TEXTS, config, 400).to_json() == tokenizer(kind).to_json()
 
 
+def test_unigram_tokens_of_equal_score_are_in_alphabetical_order() -> None:
+    letters = "qjzxkvbpgfwmucldrhsnioate"
+    model = json.loads(train_tokenizer([*letters] * 3, TokenizerConfig(kind="unigram"), 400).to_json())["model"]
+    learned = model["vocab"][260:]
+    ties = [[token for token, _ in group] for _, group in groupby(learned, key=lambda entry: entry[1])]
+    assert max(map(len, ties)) > 10
+    assert ties == [sorted(group) for group in ties]
+    assert [score for _, score in learned] == sorted((score for _, score in learned), reverse=True)
+
+
+@pytest.mark.parametrize("kind", [*SUB_WORDS, "word"])
+def test_every_word_begins_with_a_space_even_the_first(kind: str) -> None:
+    under_test = tokenizer(kind)
+    strings = under_test.token_strings()
+    for text in ("Ti amo molto", "molto amo Ti"):
+        assert "".join(strings[number] for number in under_test.encode(text)) == f" {text}"
+    assert under_test.encode("amo")[-1:] == under_test.encode("Ti amo")[-1:]
+
+
 def test_frequent_words_become_one_token() -> None:
     assert tokenizer("bpe").ids_to_tokens(tokenizer("bpe").encode("Ti amo")) == ["▁Ti", "▁amo"]
 
@@ -142,5 +201,14 @@ def test_invalid_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not UTF-8 text; pass the path of a tokenizer.json."):
         load_tokenizer(path)
     path.write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer.json: cannot be read as a tokenizer \(it has no model\)"):
+    problem = f"{path}: cannot be read as a tokenizer (it has no model); "
+    with pytest.raises(DataError) as data_error:
         load_tokenizer(path)
+    assert str(data_error.value) == f"{problem}pass another tokenizer.json."
+    with pytest.raises(ModelError) as model_error:
+        load_tokenizer(path, vocab_size=10)
+    assert str(model_error.value) == f"{problem}copy the folder again."
+    path.write_text("[")
+    for size, remedy in ((None, "pass another tokenizer.json."), (10, "copy the folder again.")):
+        with pytest.raises((DataError, ModelError), match=rf"is not valid JSON \(.*\); {remedy}"):
+            load_tokenizer(path, size)

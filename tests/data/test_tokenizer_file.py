@@ -65,7 +65,9 @@ def template(ids: list[int], token: str = "[CLS]") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "character", "word"])
-@pytest.mark.parametrize("options", [{}, {"nfkc": True, "lowercase": True}, {"split_punctuation": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"nfkc": True, "lowercase": True}, {"split_punctuation": False, "byte_fallback": False}]
+)
 def test_every_trained_tokenizer_is_accepted(kind: str, options: dict[str, bool], tmp_path: Path) -> None:
     trained = train_tokenizer(["ti amo molto"] * 3, TokenizerConfig(kind=kind, **options), 300)  # type: ignore[arg-type]
     (tmp_path / "tokenizer.json").write_bytes(trained.to_json())

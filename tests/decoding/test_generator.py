@@ -1,6 +1,7 @@
 """Continuations as text: whole characters as they come, and an end where one was asked for."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,11 @@ def test_the_parts_are_the_text(kind: str) -> None:
     assert found.log_probability == pytest.approx(-0.5 * (len(found.tokens) + 1))
 
 
+@cache
+def byte_fallback(kind: str) -> Tokenizer:
+    return train_tokenizer(["a la"], TokenizerConfig.model_validate({"kind": kind}), 300)
+
+
 @given(st.text(alphabet="aé字😀 ", min_size=1, max_size=8))
 def test_characters_come_whole(text: str) -> None:
     parts, (found,), _ = told([text])
@@ -82,6 +88,23 @@ def test_rows_stop_by_themselves() -> None:
     _, found, _ = told(["the end of the day", "the quick fox"], stop=(" of",))
     assert [one.text for one in found] == ["the end", "the quick fox"]
     assert [one.sample for one in found] == [0, 1]
+
+
+@given(
+    st.sampled_from(["bpe", "character", "word"]),
+    st.text(alphabet="字語é😀 a", max_size=30).map(str.strip),
+    st.text(alphabet="字語é😀 a", max_size=30),
+)
+def test_characters_in_bytes_come_whole(kind: str, prompt: str, text: str) -> None:
+    both = byte_fallback(kind)
+    ids, whole = both.encode(prompt), both.encode(f"{prompt}{text}")
+    if kind == "word" or whole[: len(ids)] != ids:  # a word that goes on has other tokens
+        ids = []
+    spelling = IncrementalDetokenizer(both, ids, ())
+    parts = [spelling.add(number) for number in whole[len(ids) :]]
+    expected = both.decode(whole)[len(both.decode(ids)) :]
+    assert "".join([*parts, spelling.flush()]) == expected
+    assert "\ufffd" not in "".join(parts)
 
 
 def test_what_never_becomes_a_character_is_shown_at_the_end() -> None:

@@ -100,11 +100,35 @@ def test_loss_is_the_mean_over_tokens_not_over_sentences(translator: regard.Mode
 
 
 def test_bits_per_byte_counts_utf8_bytes(language_model: regard.Model) -> None:
-    documents = ["w4 w5 w6", "w7 è"]  # an unknown token of two bytes
-    likelihood = evaluate_language_model(language_model, [["w4 ", "w5 w6"], [], ["w7 è"]], "test", 16, no_progress)
-    assert (likelihood.tokens, likelihood.bytes) == (4 + 3, 8 + 5)
+    documents = ["w4 w5 w6", "w7\u2003w8"]  # a space of three bytes
+    likelihood = evaluate_language_model(
+        language_model, [["w4 ", "w5 w6"], [], ["w7\u2003w8"]], "test", 16, no_progress
+    )
+    assert (likelihood.tokens, likelihood.bytes, likelihood.unknown) == (4 + 3, 8 + 7, 0)
     total = sum(language_model.score(documents))
-    assert likelihood.bits_per_byte == pytest.approx(-total / math.log(2) / 13)
+    assert likelihood.bits_per_byte == pytest.approx(-total / math.log(2) / 15)
+    assert likelihood.as_dict()["scores"]["bits_per_byte"] == likelihood.bits_per_byte
+    assert "unknown" not in likelihood.as_dict()
+
+
+def test_text_with_unknown_tokens_has_no_bits_per_byte(language_model: regard.Model) -> None:
+    likelihood = evaluate_language_model(language_model, [["w4 è w5"], ["日"]], "test", 16, no_progress)
+    assert (likelihood.tokens, likelihood.unknown, likelihood.bytes) == (4 + 2, 2, 8 + 3)
+    assert likelihood.bits_per_byte is None
+    record = likelihood.as_dict()
+    assert (record["tokens"], record["unknown"]) == (6, 2)
+    assert set(record["scores"]) == {"loss", "perplexity"}
+
+
+def test_unknown_tokens_of_pairs_are_noted(translator: regard.Model) -> None:
+    invalid = InvalidLines()
+    pairs = [Pair("w4 è", "w5 w6"), Pair("w7", "日 w8")]
+    assert list(scorable_pairs(translator, pairs, "test", invalid)) == pairs
+    note = "2 of 7 tokens (28.6%) are unknown: the tokenizer has no token for their text, which the model cannot read"
+    assert invalid.notes == [note]
+    known = InvalidLines()
+    assert list(scorable_pairs(translator, PAIRS, "test", known)) == PAIRS
+    assert known.notes == []
 
 
 def test_long_documents_are_scored_in_overlapping_windows(language_model: regard.Model) -> None:

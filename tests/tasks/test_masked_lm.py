@@ -37,6 +37,7 @@ ENCODER = [
     "model.scale_embeddings=false",
     "model.dropout=0.0",
     "tokenizer.kind=word",
+    "tokenizer.byte_fallback=false",
     "training.label_smoothing=0.0",
     "data.context_length=12",
     "data.documents=separate",

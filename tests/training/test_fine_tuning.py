@@ -1,5 +1,7 @@
 """Fine-tuning a run: what the base model knew stays measured and mostly stays."""
 
+import json
+import math
 import shutil
 from pathlib import Path
 
@@ -50,3 +52,39 @@ def test_a_model_folder_without_its_run_is_enough(base: Path, other_pairs: Path,
     done = regard("train", "translation", *options, "--set", "training.steps=2")
     assert done.code == 0, done.err
     assert "base_before" not in Run(tmp_path / "run").results
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_text_with_new_characters_is_spelled_in_bytes_or_reported(byte_fallback: bool, tmp_path: Path) -> None:
+    base, other = tmp_path / "base.txt", tmp_path / "other.txt"
+    base.write_text("one two three four\n" * 60, "utf-8")
+    other.write_text("uno é 二 tre\n" * 60, "utf-8")  # é and 二 are new
+    settings = [
+        "model.kind=decoder-only",
+        "tokenizer.kind=character",
+        f"tokenizer.byte_fallback={str(byte_fallback).lower()}",
+        "data.context_length=16",
+        "training.label_smoothing=0.0",
+        "training.steps=2",
+    ]
+    run_training(request(tmp_path / "base", base, *settings))
+    sets = ["training.steps=2", "training.threads=1", "validation.samples=0", "data.context_length=16"]
+    options = [part for setting in sets for part in ("--set", setting)]
+    done = regard("train", "gpt", "--data", other, "--from", tmp_path / "base", "--out", tmp_path / "run", *options)
+    assert done.code == 0, done.err
+    evaluated = regard("evaluate", tmp_path / "run", "--data", other, "--json")
+    assert evaluated.code == 0, evaluated.err
+    record, scores = json.loads(evaluated.out), Run(tmp_path / "run").results["best"]
+    note = "the tokenizer has no token for their text, which the model cannot read"
+    if byte_fallback:
+        assert "unknown" not in f"{done.err}{evaluated.err}"
+        assert record["scores"]["bits_per_byte"] == pytest.approx(
+            record["scores"]["loss"] / math.log(2) * record["tokens"] / other.stat().st_size
+        )
+        # every token is one byte here, apart from the end of the text
+        assert scores["bits_per_byte"] == pytest.approx(scores["loss"] / math.log(2), rel=0.05)
+    else:
+        assert f"train: 114 of 684 tokens (16.7%) are unknown: {note}." in done.err
+        assert f"120 of 721 tokens (16.6%) are unknown: {note}; bits per byte are left out." in evaluated.err
+        assert (record["unknown"], record["bytes"]) == (120, other.stat().st_size)
+        assert "bits_per_byte" not in {**record["scores"], **scores}

@@ -23,7 +23,9 @@ NETWORKS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.val
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(["The cat sat. the dog sat."] * 3, TokenizerConfig(kind="word"), vocab_size=30)
+    return train_tokenizer(
+        ["The cat sat. the dog sat."] * 3, TokenizerConfig(kind="word", byte_fallback=False), vocab_size=30
+    )
 
 
 def write_vectors(path: Path, words: list[str], width: int, seed: int = 0) -> torch.Tensor:

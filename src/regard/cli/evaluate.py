@@ -179,7 +179,7 @@ def _print_scores(result: "EvaluationScores") -> None:
     from regard.training.display import score_name, score_text
 
     record = result.as_dict()
-    counts = {key: record[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in record}
+    counts = {key: record[key] for key in ("sentences", "tokens", "unknown", "bytes", "truncated") if key in record}
     table = new_table("score", "")
     table.columns[1].justify = "right"
     for key, value in {**record["scores"], **counts}.items():

@@ -103,6 +103,9 @@ class TokenizerConfig(BaseConfig):
     split_punctuation: bool = True
     """Whether `bpe` and `unigram` separate letters from punctuation, symbols and line ends before they learn subwords:
     `much.` becomes `▁much` and `.`; otherwise `▁much.` may become a token. The other kinds always do."""
+    byte_fallback: bool = True
+    """Whether `character` and `word` spell what they have no token for in bytes of UTF-8, as the other kinds always do;
+    otherwise it becomes `[UNK]`, and is lost."""
     file: str | None = None
     """Existing `tokenizer.json` to use; by default a tokenizer is trained on the training data."""
     dropout: Probability = 0.0

@@ -19,7 +19,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
-from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer
+from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer, has_whole_tokens
 from regard.data.tokenizer_file import PUNCTUATION_PATTERN
 from regard.data.word_tokens import find_word_splitter
 from regard.errors import ConfigError
@@ -249,7 +249,7 @@ class _ByteWords:
 
 def _tokenizer_kind(model: dict[str, Any], rule: dict[str, Any] | None) -> str:
     """Return the kind of a tokenizer, from its file."""
-    if model["type"] == "WordLevel":
+    if has_whole_tokens(model):
         return "character" if rule and rule["type"] == "Split" else "word"
     if model["type"] != "BPE":
         return str(model["type"]).lower()

@@ -25,7 +25,7 @@ from regard.data.readers.builtin import content_version, is_builtin
 from regard.data.readers.folders import files_in
 from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
-from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer, unknown_note
 from regard.errors import ConfigError, DataError
 from regard.files import atomic_file, explain_write_errors, write_bytes, write_text
 
@@ -84,6 +84,7 @@ class PreparedSplit:
 
     store: TokenStore
     texts: Path | None = None
+    text_columns: int = 1  # of the store; the others hold labels and other features
 
     def counts(self) -> dict[str, int]:
         """Return how many examples were read, kept, left out and skipped, by reason."""
@@ -101,9 +102,19 @@ class PreparedSplit:
         for reason, count in self.store.metadata.get("skipped", {}).items():
             yield f"{count:,} skipped: {reason} ({examples[reason].removesuffix('.')})"
 
-    def notes(self) -> list[str]:
-        """Return notes on how the files were read, such as headers that were found."""
-        return list(self.store.metadata.get("notes", ()))
+    def unknown_tokens(self, tokenizer: Tokenizer) -> int:
+        """Return how many tokens are unknown: text that the tokenizer has no token for."""
+        unknown = tokenizer.unknown_id
+        columns = self.store.columns[: self.text_columns]
+        return 0 if unknown is None else sum(int((column.ids == unknown).sum()) for column in columns)
+
+    def notes(self, tokenizer: Tokenizer) -> list[str]:
+        """Return notes on how the files were read, such as headers that were found, and on unknown tokens."""
+        notes = list(self.store.metadata.get("notes", ()))
+        if unknown := self.unknown_tokens(tokenizer):
+            total = sum(len(column.ids) for column in self.store.columns[: self.text_columns])
+            notes.append(unknown_note(unknown, total))
+        return notes
 
     def pairs(self, limit: int | None = None) -> list[Pair]:
         """Return the texts of the first `limit` examples, or of all."""
@@ -178,6 +189,8 @@ def data_key(config: Config) -> str:
             settings["column"] = data.tag_column
     if config.tokenizer.split_punctuation:
         settings["split_punctuation"] = True
+    if config.tokenizer.byte_fallback and config.tokenizer.kind in ("character", "word"):  # the others always have it
+        settings["byte_fallback"] = True
     if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
         settings["task"] = config.task
     if any(split.parses for split in data.splits):

@@ -102,7 +102,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
                 "no pair was held out for validation, because there are too few different ones; "
                 f"raise data.validation_fraction, which is {held_out:g}, or pass --valid."
             )
-        return PreparedSplit(check_not_empty(store, name), texts_path)
+        return PreparedSplit(check_not_empty(store, name), texts_path, text_columns=2)
 
     def test_pairs(invalid: InvalidLines) -> Iterator[Pair]:
         return read_pairs(data.test, invalid)

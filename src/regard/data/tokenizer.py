@@ -5,7 +5,7 @@ split from letters before sub-words are learned (`split_punctuation`), so that `
 token; after an opening mark, as in `(much`, the word has no space before it, and so a token without `▁`. Apart from
 normalization, text → ids → text is lossless: what a sub-word vocabulary has no token for is spelled in bytes.
 Normalization is that of the config; these tokenizers also drop spaces around a text, and turn a literal `▁` into a
-space. Characters and words that a `character` or `word` tokenizer has never seen become `[UNK]`.
+space. Without byte fallback, what a `character` or `word` tokenizer has never seen becomes `[UNK]`.
 """
 
 import json
@@ -71,9 +71,9 @@ class Tokenizer:
     def encode_continuation(self, text: str) -> list[int]:
         """Return the ids of a text that directly continues another: no space is added before it.
 
-        >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"))
+        >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"), vocab_size=300)
         >>> tokenizer.ids_to_tokens(tokenizer.encode(".")), tokenizer.ids_to_tokens(tokenizer.encode_continuation("."))
-        (['[UNK]', '.'], ['.'])
+        (['▁', '.'], ['.'])
         """
         if not self.marks_word_starts or not text:
             return self.encode(text)
@@ -131,12 +131,43 @@ class Tokenizer:
         model = self._fast.model
         return model.continuing_subword_prefix if isinstance(model, models.WordPiece) else None
 
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id of text that it has no token for; None if there is no such text, which is spelled in bytes."""
+        model, vocabulary = json.loads(self.to_json())["model"], self._fast.get_vocab()
+        alphabet = pre_tokenizers.ByteLevel.alphabet() if self.is_byte_level else BYTE_TOKENS
+        if (model.get("byte_fallback") or self.is_byte_level) and vocabulary.keys() >= set(alphabet):
+            return None
+        if model["type"] == "Unigram":
+            unknown: int | None = model["unk_id"]
+            return unknown
+        return vocabulary.get(model.get("unk_token"))
+
+    def num_unknown(self, ids: Sequence[int]) -> int:
+        """Return how many ids stand for text that the tokenizer has no token for."""
+        return 0 if self.unknown_id is None else sum(number == self.unknown_id for number in ids)
+
     def to_json(self) -> bytes:
         """Return the content of a `tokenizer.json`."""
         return self._fast.to_str(pretty=False).encode()
 
     def _encode(self, text: str) -> tokenizers.Encoding:
         return guarded_call(self.location, self._fast.encode, text, add_special_tokens=False)
+
+
+def unknown_note(unknown: int, total: int) -> str:
+    """Return the note on tokens of text that a tokenizer does not know.
+
+    >>> unknown_note(3, 1200)
+    '3 of 1,200 tokens (0.2%) are unknown: the tokenizer has no token for their text, which the model cannot read'
+    """
+    problem = "the tokenizer has no token for their text, which the model cannot read"
+    return f"{unknown:,} of {total:,} tokens ({unknown / total:.1%}) are unknown: {problem}"
+
+
+def has_whole_tokens(model: dict[str, Any]) -> bool:
+    """Return whether the tokens of a model in a `tokenizer.json` are whole words or characters, apart from bytes."""
+    return model["type"] == "WordLevel" or (bool(model.get("ignore_merges")) and not model["merges"])
 
 
 def _starts_word(text: str, start: int) -> bool:
@@ -153,12 +184,12 @@ def load_tokenizer(path: Path, vocab_size: int | None = None) -> Tokenizer:
     Raises:
         ModelError: if the file of a model folder cannot be used; DataError if it belongs to no network.
     """
-    try:
+    if vocab_size is not None:
         return Tokenizer(read_tokenizer(path, vocab_size), path)
+    try:
+        return Tokenizer(read_tokenizer(path, remedy="pass another tokenizer.json"), path)
     except ModelError as error:
-        if vocab_size is not None:
-            raise
-        raise DataError(str(error).replace("copy the folder again", "pass another tokenizer.json")) from None
+        raise DataError(str(error)) from None
 
 
 def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
@@ -269,11 +300,11 @@ def _train_character(
 ) -> tokenizers.Tokenizer:
     normalizer = _normalizer(config)
     characters = sorted({character for text in texts for character in normalizer.normalize_str(text)})
-    ids = {token: number for number, token in enumerate([*special, *characters])}
-    fast = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN_TOKEN))
+    fast = tokenizers.Tokenizer(_whole_token_model(characters, config, special))
     fast.normalizer = normalizer
     fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(CHARACTER_PATTERN), "isolated")
-    fast.decoder = decoders.Fuse()
+    fuse = decoders.Fuse()
+    fast.decoder = decoders.Sequence([decoders.ByteFallback(), fuse]) if config.byte_fallback else fuse
     fast.add_special_tokens(special)
     return fast
 
@@ -282,8 +313,14 @@ def _train_word(
     texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
 ) -> tokenizers.Tokenizer:
     fast = _word_marking_tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, words=True)
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, **_OPTIONS)
-    fast.train_from_iterator(texts, trainer)
+    reserved = [*special, *([*BYTE_TOKENS, WORD_START] if config.byte_fallback else [])]
+    size = max(vocabulary, len(reserved)) - len(reserved) + len(special)
+    fast.train_from_iterator(texts, trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, **_OPTIONS))
+    if config.byte_fallback:
+        trained = fast.get_vocab()
+        words = sorted(trained, key=trained.__getitem__)[len(special) :]
+        model = _whole_token_model([WORD_START, *(word for word in words if word != WORD_START)], config, special)
+        fast = _with_byte_fallback(model, config, special, words=True)
     return fast
 
 
@@ -312,9 +349,20 @@ def _word_marking_tokenizer(
     return fast
 
 
-def _with_byte_fallback(model: models.Model, config: TokenizerConfig, special: list[str]) -> tokenizers.Tokenizer:
+def _whole_token_model(tokens: Iterable[str], config: TokenizerConfig, special: list[str]) -> models.Model:
+    """Return a model whose tokens are whole words or characters; with byte fallback, BPE without merges."""
+    if not config.byte_fallback:
+        ids = {token: number for number, token in enumerate([*special, *tokens])}
+        return models.WordLevel(ids, unk_token=UNKNOWN_TOKEN)
+    ids = {token: number for number, token in enumerate([*special, *BYTE_TOKENS, *tokens])}
+    return models.BPE(ids, [], unk_token=UNKNOWN_TOKEN, byte_fallback=True, ignore_merges=True)
+
+
+def _with_byte_fallback(
+    model: models.Model, config: TokenizerConfig, special: list[str], *, words: bool = False
+) -> tokenizers.Tokenizer:
     """Return a tokenizer that marks the starts of words, and spells in bytes what it has no token for."""
-    fast = _word_marking_tokenizer(model, config)
+    fast = _word_marking_tokenizer(model, config, words=words)
     fast.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(WORD_START, "always")])
     fast.add_special_tokens(special)
     return fast

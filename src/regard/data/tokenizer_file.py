@@ -32,6 +32,7 @@ MAX_EXPANSION = 16.0  # of a text by all replacements together
 MAX_CHARSMAP_BYTES = 4 * 2**20
 MAX_CHARSMAP_REPLACEMENT = 256  # bytes
 MAX_WORD_CHARACTERS = 1000  # of WordPiece, whose cost grows with the square
+COPY_AGAIN = "copy the folder again"  # what to do about a damaged tokenizer of a model
 SAMPLE_TEXT = "Ciao, come va?  1.5\n▁é 中"
 
 CHARACTER_PATTERN = r"[\s\S]"
@@ -120,18 +121,19 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def read_tokenizer(path: Path, vocab_size: int | None = None) -> tokenizers.Tokenizer:
+def read_tokenizer(path: Path, vocab_size: int | None = None, remedy: str = COPY_AGAIN) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file, without padding and truncation; raise ModelError if it cannot be used.
 
     Args:
         path: a `tokenizer.json`.
         vocab_size: number of tokens of the network, if it is known. Special tokens outside of it are left out, because
             texts never contain them; other tokens outside of it are an error.
+        remedy: what to do about a damaged file, which ends the error message.
     """
-    return build_tokenizer(path, read_tokenizer_json(path), vocab_size)
+    return build_tokenizer(path, read_tokenizer_json(path, remedy), vocab_size, remedy)
 
 
-def read_tokenizer_json(path: Path) -> dict[str, Any]:
+def read_tokenizer_json(path: Path, remedy: str = COPY_AGAIN) -> dict[str, Any]:
     """Return the content of a `tokenizer.json`, which is not checked yet."""
     try:
         content = json.loads(read_regular_file(path, MAX_TOKENIZER_BYTES).decode("utf-8"))
@@ -142,32 +144,34 @@ def read_tokenizer_json(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ModelError(f"{path}: is not UTF-8 text; pass the path of a tokenizer.json.") from None
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
+        raise ModelError(f"{path}: is not valid JSON ({error}); {remedy}.") from None
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: should contain a JSON object; copy the folder again.")
+        raise ModelError(f"{path}: should contain a JSON object; {remedy}.")
     return content
 
 
-def build_tokenizer(path: Path, content: dict[str, Any], vocab_size: int | None = None) -> tokenizers.Tokenizer:
+def build_tokenizer(
+    path: Path, content: dict[str, Any], vocab_size: int | None = None, remedy: str = COPY_AGAIN
+) -> tokenizers.Tokenizer:
     """Check the content of a `tokenizer.json` and return its tokenizer, without padding and truncation."""
     try:
         check_tokenizer(content)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise unusable_tokenizer(path, _problem(error)) from None
+        raise unusable_tokenizer(path, _problem(error), remedy) from None
     content = content | {"padding": None, "truncation": None}
-    fast = _build(path, content)
+    fast = _build(path, content, remedy)
     if vocab_size is None or not (outside := _tokens_outside(fast, vocab_size)):
         return fast
     special = {token["content"] for token in content["added_tokens"] if token.get("special")}
     if (unusable := next((token for token in sorted(outside) if token not in special), None)) is not None:
         raise unusable_tokenizer(
-            path, f"it gives {unusable!r} the id {outside[unusable]}, but the network has {vocab_size} tokens"
+            path, f"it gives {unusable!r} the id {outside[unusable]}, but the network has {vocab_size} tokens", remedy
         )
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in outside]
     content["post_processor"] = None  # it may add them
-    fast = _build(path, content)
+    fast = _build(path, content, remedy)
     if _tokens_outside(fast, vocab_size):
-        raise unusable_tokenizer(path, f"it has ids outside of the network's {vocab_size} tokens")
+        raise unusable_tokenizer(path, f"it has ids outside of the network's {vocab_size} tokens", remedy)
     return fast
 
 
@@ -213,13 +217,13 @@ def check_tokenizer(content: dict[str, Any]) -> None:
             _check_component(component, kind, special_ids)
 
 
-def _build(path: Path, content: dict[str, Any]) -> tokenizers.Tokenizer:
+def _build(path: Path, content: dict[str, Any], remedy: str) -> tokenizers.Tokenizer:
     try:
         fast = tokenizers.Tokenizer.from_str(json.dumps(content))
         fast.encode(SAMPLE_TEXT, add_special_tokens=False)
     except BaseException as error:
         if is_library_error(error):
-            raise unusable_tokenizer(path, first_line(error)) from None
+            raise unusable_tokenizer(path, first_line(error), remedy) from None
         raise
     return fast
 
@@ -353,9 +357,9 @@ def _check_charsmap(text: str) -> None:
         raise ValueError(f"its precompiled_charsmap has replacements of more than {MAX_CHARSMAP_REPLACEMENT} bytes")
 
 
-def unusable_tokenizer(path: Path, problem: str) -> ModelError:
-    """Return the error about a tokenizer file."""
-    return ModelError(f"{path}: cannot be read as a tokenizer ({problem}); copy the folder again.")
+def unusable_tokenizer(path: Path, problem: str, remedy: str = COPY_AGAIN) -> ModelError:
+    """Return the error about a tokenizer file, which ends with what to do."""
+    return ModelError(f"{path}: cannot be read as a tokenizer ({problem}); {remedy}.")
 
 
 def _problem(error: Exception) -> str:

@@ -22,7 +22,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
-from regard.data.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS, WORD_START, Tokenizer
+from regard.data.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS, WORD_START, Tokenizer, has_whole_tokens
 from regard.data.tokenizer_file import CHARACTER_PATTERN, guarded_call
 
 BYTE_LEVEL_SPACE = "Ġ"
@@ -98,7 +98,7 @@ def whole_words(tokenizer: Tokenizer) -> list[str | None]:
 
     >>> from regard.config import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
-    >>> tokenizer = train_tokenizer(["ciao, ciao"], TokenizerConfig(kind="word"), vocab_size=10)
+    >>> tokenizer = train_tokenizer(["ciao, ciao"], TokenizerConfig(kind="word", byte_fallback=False), vocab_size=10)
     >>> whole_words(tokenizer)[4:]
     ['ciao', ',']
     """
@@ -115,8 +115,8 @@ def _word_test(tokenizer: Tokenizer, tokens: Sequence[str]) -> Callable[[str, st
     if any(token.startswith(CONTINUATION_PREFIX) for token in tokens):
         return lambda token, text: not token.startswith(CONTINUATION_PREFIX)
     marked = any(token.startswith(WORD_START) for token in tokens)
-    if marked and json.loads(tokenizer.to_json())["model"]["type"] == "WordLevel":
-        return lambda token, text: True
+    if marked and has_whole_tokens(json.loads(tokenizer.to_json())["model"]):
+        return lambda token, text: token not in _BYTE_TOKENS
     return lambda token, text: text.startswith(" ") or _is_punctuation(text)
 
 

@@ -1,5 +1,6 @@
 """Generation of text: continue prompts, as a stream of text chunks or all at once. Torch-free."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -10,6 +11,7 @@ from regard.decoding.options import DEFAULT_GENERATED_TOKENS, GenerationOptions,
 from regard.decoding.results import Generation, SampledToken, ScoredToken, TextChunk
 
 DETOKENIZER_CONTEXT = 8  # preceding tokens that determine how new ones are detokenized
+MAX_CHARACTER_BYTES = 4  # of a character in UTF-8
 REPLACEMENT_CHARACTER = "\ufffd"  # what an incomplete character decodes to
 
 
@@ -96,6 +98,14 @@ def prompt_ids(prompt: str, config: Config, tokenizer: Tokenizer) -> list[int]:
     return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
 
 
+def _context(tokenizer: Tokenizer, prompt: Sequence[int]) -> list[int]:
+    """Return the last tokens of a prompt, from the beginning of a character."""
+    longest = DETOKENIZER_CONTEXT + MAX_CHARACTER_BYTES - 1
+    contexts = [list(prompt[-size:]) for size in range(DETOKENIZER_CONTEXT, longest + 1)]
+    complete = (ids for ids in contexts if not tokenizer.decode(ids).startswith(REPLACEMENT_CHARACTER))
+    return next(complete, contexts[0])
+
+
 class IncrementalDetokenizer:
     """Converts tokens to text as they arrive: only complete characters, and nothing that may be part of a stop text.
 
@@ -107,8 +117,9 @@ class IncrementalDetokenizer:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._tokenizer = tokenizer
-        self._ids = list(prompt[-DETOKENIZER_CONTEXT:])
-        self._start, self._emitted = 0, len(self._ids)  # where decoding starts, and up to where text was returned
+        self._ids = _context(tokenizer, prompt)
+        self._emitted = len(self._ids)  # up to where text was returned
+        self._starts = deque([0])  # where decoding may start: characters are complete before
         self._stop = [text for text in stop if text]
         self._pending = ""
         self.stopped = False
@@ -117,21 +128,28 @@ class IncrementalDetokenizer:
     def add(self, token: int) -> str:
         """Add a token and return the text that is now certain."""
         self._ids.append(token)
-        before = self._tokenizer.decode(self._ids[self._start : self._emitted])
-        now = self._tokenizer.decode(self._ids[self._start :])
+        before, now = self._decode()
         if now.endswith(REPLACEMENT_CHARACTER) and len(self._ids) - self._emitted < DETOKENIZER_CONTEXT:
             return ""
-        self._start, self._emitted = max(self._start, self._emitted - DETOKENIZER_CONTEXT), len(self._ids)
+        self._starts.append(self._emitted)
+        self._emitted = len(self._ids)
+        while len(self._starts) > 1 and self._starts[1] <= self._emitted - DETOKENIZER_CONTEXT:
+            self._starts.popleft()
         return self._until_stop(now[len(before) :])
 
     def flush(self) -> str:
         """Return the pending text when no more tokens follow."""
         if self.stopped:
             return ""
-        before = self._tokenizer.decode(self._ids[self._start : self._emitted])
-        text = self._pending + self._tokenizer.decode(self._ids[self._start :])[len(before) :]
+        before, now = self._decode()
+        text = self._pending + now[len(before) :]
         self._pending, self._emitted = "", len(self._ids)
         return text
+
+    def _decode(self) -> tuple[str, str]:
+        """Return the text from where decoding starts: up to the last token that was returned, and up to now."""
+        ids = self._ids[self._starts[0] :]
+        return self._tokenizer.decode(ids[: self._emitted - self._starts[0]]), self._tokenizer.decode(ids)
 
     def _until_stop(self, text: str) -> str:
         text = self._pending + text

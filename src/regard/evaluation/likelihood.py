@@ -10,7 +10,7 @@ from regard.data.batching import encode_parsed
 from regard.data.lines import InvalidLines
 from regard.data.readers.base import Pair
 from regard.data.syntax import TokenFeatures
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, unknown_note
 from regard.decoding.results import TextScore
 from regard.errors import DataError
 
@@ -60,11 +60,16 @@ def perplexity(cross_entropy: float) -> float:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Token count and total log-probability of a set of texts, and their size in bytes where it is known."""
+    """Token count and total log-probability of a set of texts, and their size in bytes where it is known.
+
+    Unknown tokens stand for any text that the tokenizer has no token for. They have a probability as tokens, but their
+    text has none, so that bits per byte are not defined.
+    """
 
     tokens: int
     total: float
     bytes: int = 0
+    unknown: int = 0
 
     @property
     def loss(self) -> float:
@@ -85,27 +90,31 @@ class Likelihood:
         return perplexity(self.loss)
 
     @property
-    def bits_per_byte(self) -> float:
-        """Negative log-probability in bits per byte of UTF-8: comparable across tokenizers.
+    def bits_per_byte(self) -> float | None:
+        """Negative log-probability in bits per byte of UTF-8, comparable across tokenizers; None with unknown tokens.
 
         >>> Likelihood(tokens=3, total=10 * math.log(1 / 4), bytes=10).bits_per_byte
         2.0
         """
-        return -self.total / math.log(2) / self.bytes
+        return None if self.unknown else -self.total / math.log(2) / self.bytes
 
     def as_dict(self) -> dict[str, Any]:
         """Return scores and counts for JSON."""
-        scores = {"loss": self.loss, "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
-        return {"scores": scores, "tokens": self.tokens, "bytes": self.bytes}
+        scores = {"loss": self.loss, "perplexity": self.perplexity}
+        if self.bits_per_byte is not None:
+            scores["bits_per_byte"] = self.bits_per_byte
+        unknown = {"unknown": self.unknown} if self.unknown else {}
+        return {"scores": scores, "tokens": self.tokens, **unknown, "bytes": self.bytes}
 
 
-def total_likelihood(scores: Iterable[TextScore], bytes: int = 0) -> Likelihood:
-    """Sum the scores of several texts."""
-    tokens, total = 0, 0.0
+def total_likelihood(scores: Iterable[TextScore], bytes: int = 0, unknown: str | None = None) -> Likelihood:
+    """Sum the scores of several texts; `unknown` is the unknown token, which is counted."""
+    tokens, total, num_unknown = 0, 0.0, 0
     for score in scores:
         tokens += len(score.log_probabilities)
         total += score.total
-    return Likelihood(tokens, total, bytes)
+        num_unknown += score.tokens[:-1].count(unknown) if unknown is not None else 0
+    return Likelihood(tokens, total, bytes, num_unknown)
 
 
 def score_pairs(model: ScoringModel, pairs: Sequence[Pair]) -> list[TextScore]:
@@ -135,21 +144,27 @@ def score_texts(model: ScoringModel, texts: Sequence[str], context_length: int |
 
 
 def scorable_pairs(model: ScoringModel, pairs: Iterable[Pair], name: str, invalid: InvalidLines) -> Iterator[Pair]:
-    """Yield the pairs that fit into the network; longer ones are reported as invalid lines of the data `name`."""
+    """Yield the pairs that fit into the network; longer ones are reported as invalid lines of the data `name`.
+
+    Tokens of text that the tokenizers do not know are reported as a note.
+    """
     learned = model.config.model.max_length
     limit = learned or MAX_SCORED_TOKENS
     reason = f"this network learned {learned:,} positions" if learned else f"at most {limit:,} can be scored"
+    unknown = total = 0
     for number, pair in enumerate(pairs, start=1):
-        lengths = {
-            "source": len(model.tokenizer.encode(pair.source)) + 1,
-            "target": len(model.target_tokenizer.encode(pair.target)) + 1,
-        }
+        source, target = model.tokenizer.encode(pair.source), model.target_tokenizer.encode(pair.target)
+        lengths = {"source": len(source) + 1, "target": len(target) + 1}
         side = max(lengths, key=lengths.__getitem__)
         if lengths[side] > limit:
             problem = f"pair {number:,} has a {side} of {lengths[side]:,} tokens with its end, but {reason}"
             invalid.add("too long", f"{name}: {problem}; shorten it")
         else:
+            unknown += model.tokenizer.num_unknown(source) + model.target_tokenizer.num_unknown(target)
+            total += len(source) + len(target)
             yield pair
+    if unknown:
+        invalid.note(unknown_note(unknown, total))
 
 
 def evaluate_language_model(
@@ -178,7 +193,8 @@ def evaluate_language_model(
             progress("scoring bytes", size, None)
     if not scores:
         raise DataError(f"{name}: contains no text to evaluate a model on; use a file with text.")
-    return total_likelihood(scores, size)
+    unknown = model.tokenizer.unknown_id
+    return total_likelihood(scores, size, None if unknown is None else model.tokenizer.ids_to_tokens([unknown])[0])
 
 
 def _text_scores(model: ScoringModel, ids: Sequence[Sequence[int]], scores: Sequence[list[float]]) -> list[TextScore]:

@@ -107,7 +107,7 @@ def bpe_merges(text: str, tokenizer: Tokenizer) -> list[WordMerges]:
     """
     content = json.loads(tokenizer.to_json())
     model = content["model"]
-    if model.get("type") != "BPE" or content["pre_tokenizer"] is None:
+    if model.get("type") != "BPE" or not model["merges"] or content["pre_tokenizer"] is None:
         return []
     ranks = {_merge_pair(merge): rank for rank, merge in enumerate(model["merges"])}
     backend = tokenizers.Tokenizer.from_str(tokenizer.to_json().decode())

@@ -128,7 +128,7 @@ def python_docs(max_characters: int) -> CharacterCorpus:
         "".join(chain.from_iterable(builtin_documents(name)))
         for name in ("builtin:python-docs", "builtin:python-docs-dev")
     )
-    tokenizer = train_tokenizer([train, validation], TokenizerConfig(kind="character"))
+    tokenizer = train_tokenizer([train, validation], TokenizerConfig(kind="character", byte_fallback=False))
     splits = (torch.tensor(tokenizer.encode(text[:max_characters])) for text in (train, validation))
     return CharacterCorpus(tokenizer, *splits)
 

@@ -12,6 +12,7 @@ from regard.config import Config, CorpusConfig
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData
 from regard.data.prepare_documents import prepare_document_split
+from regard.data.tokenizer import unknown_note
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import ProgressCallback
 from regard.training.task import Evaluation, EvaluationOptions, NetworkTask, OutputRow, TrainedModel
@@ -94,6 +95,8 @@ def evaluate_text(
         )
         if len(split.store) == 0:
             raise DataError(f"{', '.join(corpus.files)}: has no text to evaluate a model on; provide some.")
+        if unknown := split.unknown_tokens(tokenizer):
+            invalid.note(unknown_note(unknown, len(split.store.columns[0].ids)))
         bound = task.bind(config, PreparedData(tokenizer, split, split, None), model.network.eval())
         scores = TextScores(bound.validate(lambda: None).scores, len(split.store.columns[0].ids))
     return Evaluation({"context_length": context_length(config)}, scores)

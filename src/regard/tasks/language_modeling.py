@@ -18,6 +18,7 @@ from regard.data.lines import InvalidLines
 from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, document_stats
 from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.readers import read_documents
+from regard.data.tokenizer import unknown_note
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
 from regard.tasks.common import (
@@ -143,7 +144,10 @@ class LanguageModelingTask(NetworkTask):
             check_context(model, options.context_length) or model.config.model.max_length or DEFAULT_CONTEXT_LENGTH
         )
         name, documents = ", ".join(corpus.file_names), read_documents(corpus.files, invalid, corpus.columns)
-        return Evaluation({"context_length": context}, evaluate_language_model(model, documents, name, context, count))
+        likelihood = evaluate_language_model(model, documents, name, context, count)
+        if likelihood.unknown:
+            invalid.note(f"{unknown_note(likelihood.unknown, likelihood.tokens)}; bits per byte are left out")
+        return Evaluation({"context_length": context}, likelihood)
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundLanguageModeling":
         """Bind the task to text and a network."""
@@ -238,7 +242,8 @@ class BoundLanguageModeling:
                 loss = objective(batch)
                 total, targets = total + float(loss.cross_entropy), targets + loss.targets
             scores = {"loss": total / targets, "perplexity": perplexity(total / targets)}
-            if size := self._bytes(split):
+            # an unknown token costs the same whatever its text is, so that the text would look too cheap
+            if not split.unknown_tokens(self.tokenizer) and (size := self._bytes(split)):
                 scores["bits_per_byte"] = total / math.log(2) / size
             return ValidationResult(scores, list(self._samples(split, check)))
 

@@ -25,7 +25,7 @@ SCORE_NAMES = {
     "macro_f1": "macro-F1",
     "span_f1": "span F1",
 }
-COUNT_SCORES = ("sentences", "tokens", "bytes", "truncated")
+COUNT_SCORES = ("sentences", "tokens", "unknown", "bytes", "truncated")
 
 
 _LINE_BREAKS = dict.fromkeys(map(ord, "\t\n\r\x85\u2028\u2029"), " ")

@@ -159,7 +159,7 @@ def _train(
             data={name: split.counts() for name, split in prepared.splits.items()},
         )
         for name, split in prepared.splits.items():
-            for message in (*split.notes(), *split.omissions()):
+            for message in (*split.notes(prepared.tokenizer), *split.omissions()):
                 display.note(f"{name}: {message}.")
         if config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")

@@ -47,7 +47,8 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "model.activation_dropout",
     "tokenizer.dropout",
 )
-FORMER_TOKENIZER = {"split_punctuation": False}  # of runs that did not save these settings: version 0.2 and before
+# of runs that did not save these settings: version 0.2 and before
+FORMER_TOKENIZER = {"split_punctuation": False, "byte_fallback": False}
 FIXED_SETTINGS = ("training.optimizer.kind",)  # among them: the state of one optimizer means nothing to another
 
 
