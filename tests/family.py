@@ -28,6 +28,7 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
     TagHeadConfig,
     TokenHeadConfig,
@@ -96,6 +97,14 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only": DecoderOnlyConfig(**_SMALL, activation="gelu-tanh"),
     "decoder-only, learned positions": DecoderOnlyConfig(**_SMALL, **_LEARNED, scale_embeddings=False),
     "decoder-only, no feed-forward": DecoderOnlyConfig(**{**_SMALL, "feed_forward": 0}, positions=NoPositionsConfig()),
+    "encoder-decoder, concatenated sinusoids": EncoderDecoderConfig(
+        **_SMALL, positions=SinusoidalPositionsConfig(combine="concatenate", width=5), tie_output=False
+    ),
+    "decoder-only, concatenated learned positions": DecoderOnlyConfig(
+        **_SMALL, positions=LearnedPositionsConfig(max_length=40, combine="concatenate"), tie_output=False
+    ),
+    "encoder-decoder, norms without gain and bias": EncoderDecoderConfig(**_SMALL, norm_affine=False),
+    "decoder-only, RMS norms without gain": DecoderOnlyConfig(**_SMALL, **_MODERN, norm_affine=False),
     "encoder-decoder, rotary": EncoderDecoderConfig(**_SMALL, positions=RotaryPositionsConfig()),
     "encoder-decoder, ALiBi": EncoderDecoderConfig(**_SMALL, positions=AlibiPositionsConfig()),
     "encoder-decoder, relative": EncoderDecoderConfig(
@@ -103,6 +112,9 @@ DECODERS: dict[str, ModelConfig] = {
     ),
     "encoder-decoder, syntax": EncoderDecoderConfig(
         **_SMALL, positions=SyntaxPositionsConfig(max_distance=2, max_depth=2), key_width=3
+    ),
+    "encoder-decoder, syntax fused, edges": EncoderDecoderConfig(
+        **_SMALL, positions=SyntaxPositionsConfig(max_distance=2, max_depth=2, fusion="nonlinear", relation="edge")
     ),
     "encoder-decoder, syntax per head, window": EncoderDecoderConfig(
         **_SMALL,
@@ -140,6 +152,13 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnlyConfig(**_SMALL, activation="swish"),
     "encoder-only, learned, segments": EncoderOnlyConfig(
         **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
+    ),
+    "encoder-only, concatenated sinusoids, hidden tokens": EncoderOnlyConfig(
+        **_SMALL,
+        positions=SinusoidalPositionsConfig(combine="concatenate"),
+        segments=2,
+        embedding_norm=True,
+        head=TokenHeadConfig(),
     ),
     "encoder-only, hidden tokens": EncoderOnlyConfig(**_SMALL, head=TokenHeadConfig(), pooling="first"),
     "encoder-only, classes": EncoderOnlyConfig(**_SMALL, head=ClassHeadConfig(labels=("bad", "good", "so-so"))),

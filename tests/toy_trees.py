@@ -22,11 +22,11 @@ def conllu(words: Sequence[str], heads: Sequence[int]) -> str:
     return "\n".join([f"# text = {' '.join(words)}", *rows, "", ""])
 
 
-def distance(heads: Sequence[int], i: int, j: int) -> int:
+def distance(heads: Sequence[int], i: int, j: int, *, edges_only: bool = False) -> int:
     """Return rel(i, j) of Wang et al. 2019 by walking up from both words, which are numbered from 1."""
     above_i, above_j = up(heads, i), up(heads, j)
     depth_i, depth_j = len(above_i) - 1, len(above_j) - 1
-    if j in above_i or i in above_j:
+    if j in above_i[: 2 if edges_only else None] or i in above_j[: 2 if edges_only else None]:
         return depth_i - depth_j
     return (1 if i > j else -1) * (depth_i + depth_j)
 

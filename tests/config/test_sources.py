@@ -28,9 +28,9 @@ def test_later_sources_win(tmp_path: Path) -> None:
 
 def test_table_of_another_kind_keeps_common_settings() -> None:
     other = load_config("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
-    assert other["positions"] == {"kind": "sinusoidal", "layout": "halves"}
+    assert other["positions"] == {"kind": "sinusoidal", "combine": "add", "width": None, "layout": "halves"}
     same = load_config("gpt-small", ["model.positions.max_length=64"]).model.model_dump()
-    assert same["positions"] == {"kind": "learned", "max_length": 64}
+    assert same["positions"] == {"kind": "learned", "combine": "add", "width": None, "max_length": 64}
     for sets in (["model.kind=decoder-only"], ["model=decoder-only"]):
         model = load_config("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
         assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
@@ -38,7 +38,8 @@ def test_table_of_another_kind_keeps_common_settings() -> None:
 
 def test_variant_by_its_name() -> None:
     model = load_config("tiny", ["model.positions=learned", "model.positions.max_length=77"]).model
-    assert model.model_dump()["positions"] == {"kind": "learned", "max_length": 77}
+    positions = model.model_dump(exclude_none=True)["positions"]
+    assert positions == {"kind": "learned", "combine": "add", "max_length": 77}
     assert load_config(None, ["model=decoder-only"]).model.kind == "decoder-only"
 
 
@@ -66,7 +67,34 @@ def test_json_round_trip(preset: str) -> None:
         ("training.optimizer.beta1=2", "training.optimizer.beta1 = 2 should be less than 1."),
         ("data.train.file=a.tsv", "data.train.file is not a setting; did you mean data.train.files?"),
         ("modle.width=64", "modle is not a setting; did you mean model?"),
-        ("model.positions.sin=1", "model.positions.sin is not a setting; the settings here are kind, layout."),
+        (
+            "model.positions.sin=1",
+            "model.positions.sin is not a setting; the settings here are kind, combine, width, layout.",
+        ),
+        (
+            "model.positions.width=20",
+            "model.positions.width = 20 is for concatenated vectors, but model.positions.combine = 'add': "
+            "set combine to 'concatenate'.",
+        ),
+        (
+            "model.positions={combine='concatenate', width=128}",
+            "model.positions.width = 128 leaves no unit of model.width = 128 to the embeddings: "
+            "use a smaller model.positions.width, or combine = 'add'.",
+        ),
+        (
+            "model.positions.combine=concatenate",
+            "model.tie_output = True needs embeddings of model.width = 128, but with "
+            "model.positions.combine = 'concatenate' they have 96 units: set model.tie_output = false.",
+        ),
+        (
+            "model.positions={kind='syntax', fusion='nonlinear', sinusoidal=false}",
+            "model.positions.fusion = 'nonlinear' merges sinusoids and depths, but model.positions.sinusoidal = false: "
+            "set it to true, or fusion to 'add'.",
+        ),
+        (
+            "model.positions={kind='syntax', relation='tree'}",
+            "model.positions.relation = 'tree' should be 'path' or 'edge'.",
+        ),
         ("model.layers=-1", "model.layers = -1 should be greater than 0."),
         ("model.layers=0", "model.layers = 0 should be greater than 0."),
         ("model.layers=two", "model.layers = 'two' should be a whole number."),
@@ -116,7 +144,10 @@ def test_json_round_trip(preset: str) -> None:
             'model.attention={kind="bigbird", window_blocks=4}',
             "model.attention.window_blocks = 4 should be odd, so that the window has a center: use 3 or 5.",
         ),
-        ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
+        (
+            "model.positions.none=1",
+            "model.positions.none is not a setting; the settings here are kind, combine, width, layout.",
+        ),
         ("model.width=16777213", "model.heads = 4 does not divide model.width = 16777213: use 1."),
         ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 16777216."),
         ("model.layers=100000", "model.layers = 100000 should be less than or equal to 1000."),

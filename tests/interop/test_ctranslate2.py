@@ -68,6 +68,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "grouped heads": {"kv_heads": 2, "attention_bias": True},
     "grouped heads, narrow keys": {"kv_heads": 2, "key_width": 3},
     "multi-query, relative positions": {"kv_heads": 1, "positions": RelativePositionsConfig(max_distance=3)},
+    "norms without gain and bias": {"norm_affine": False},
+    "RMS pre-norms without gain": {"norm_affine": False, "norm": "rms", "norm_order": "pre", "embedding_norm": True},
+    "concatenated sinusoids": {
+        "positions": SinusoidalPositionsConfig(combine="concatenate", width=5),
+        "tie_output": False,
+    },
+    "concatenated learned positions, unscaled embeddings": {
+        "positions": LearnedPositionsConfig(max_length=40, combine="concatenate"),
+        "tie_output": False,
+        "scale_embeddings": False,
+    },
     "odd heads": {"width": 21, "heads": 3},
     "one head": {"heads": 1},
     "odd hidden units": {"feed_forward": 7},

@@ -59,6 +59,7 @@ COMMON: dict[str, dict[str, Any]] = {
     "narrow keys": {"key_width": 2, "attention_bias": True},
     "grouped heads": {"kv_heads": 2, "attention_bias": True},
     "multi-query, narrow keys": {"kv_heads": 1, "key_width": 2},
+    "norms without gain and bias": {"norm_affine": False},
     "odd heads": {"width": 21, "heads": 3},
     "odd hidden units": {"feed_forward": 7},
 }
@@ -82,6 +83,15 @@ GPT2: dict[str, dict[str, Any]] = COMMON | {
     "learned positions": {"positions": LearnedPositionsConfig(max_length=24)},
     "no positions": {"positions": NoPositionsConfig()},
     "untied output": {"tie_output": False},
+    "concatenated sinusoids": {
+        "positions": SinusoidalPositionsConfig(combine="concatenate", width=5),
+        "tie_output": False,
+    },
+    "concatenated learned positions": {
+        "positions": LearnedPositionsConfig(max_length=24, combine="concatenate"),
+        "tie_output": False,
+        "scale_embeddings": False,
+    },
     "tied output": {"scale_embeddings": False, "tie_output": True},
     "large epsilon": {"norm_epsilon": 0.1},
 }
@@ -89,6 +99,7 @@ BERT: dict[str, dict[str, Any]] = COMMON | {
     "segments": {"segments": 2},
     "learned positions": {"positions": LearnedPositionsConfig(max_length=24)},
     "large epsilon": {"norm_epsilon": 0.1},
+    "concatenated sinusoids": {"positions": SinusoidalPositionsConfig(combine="concatenate"), "segments": 2},
     "first token": {"pooling": "first"},
     "first token through a dense layer": {"pooling": "first-dense"},
 }
@@ -413,6 +424,19 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
     "Marian's positions are sinusoidal, and this network's are learned": (
         EncoderDecoderConfig(**SMALL, positions=LearnedPositionsConfig()),
         TO_CTRANSLATE2,
+    ),
+    "Marian adds positions to embeddings, and this network concatenates them": (
+        EncoderDecoderConfig(**SMALL, positions=SinusoidalPositionsConfig(combine="concatenate"), tie_output=False),
+        TO_CTRANSLATE2,
+    ),
+    "BERT's head has the model width, and this network's that of its embeddings, which are narrower": (
+        EncoderOnlyConfig(
+            **NORMED,
+            activation="gelu",
+            positions=SinusoidalPositionsConfig(combine="concatenate"),
+            head=TokenHeadConfig(),
+        ),
+        WITH_REGARD,
     ),
     "Marian adds positions to embeddings, and this network's are relative": (
         EncoderDecoderConfig(**SMALL, positions=RelativePositionsConfig()),

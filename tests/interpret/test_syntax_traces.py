@@ -55,6 +55,18 @@ def test_depth_vectors_are_rows_of_the_depth_matrix() -> None:
     assert "decoder.embedding.depth" not in trace.points
 
 
+def test_fused_positions_are_shown_with_their_matrix() -> None:
+    trace = make_trace("encoder-decoder, syntax fused, edges")
+    order, depth, fused = (
+        trace.activation(f"encoder.embedding.{name}") for name in ("positions", "depth", "fused_positions")
+    )
+    weight, bias = (torch.from_numpy(trace.weight(f"encoder.embedding.{name}_fusion").values) for name in "Wb")
+    expected = torch.tanh(torch.cat([order.expand_as(depth), depth], dim=-1) @ weight + bias)
+    torch.testing.assert_close(fused, expected, atol=TOLERANCE, rtol=0)
+    scaled, total = (trace.activation(f"encoder.embedding.{name}") for name in ("scaled", "sum"))
+    torch.testing.assert_close(total, scaled + fused, atol=TOLERANCE, rtol=0)
+
+
 def test_parse_changes_the_trace_and_is_used_by_interventions(model: regard.Model) -> None:
     first, second = (model.look(TEXT, target="w4 w20", parses=[tree]) for tree in (TREE, OTHER))
     assert first.log_probability != pytest.approx(second.log_probability, abs=1e-4)

@@ -141,7 +141,9 @@ def test_residuals_norms_and_feed_forward_follow_the_formulas(name: str) -> None
 def _normed(value: dict[str, Tensor]) -> Tensor:
     mean = value.get("mean", torch.zeros(()))
     centered = value["norm_input"] - (mean[:, None] if "mean" in value else 0)
-    return centered / value["deviation"][:, None] * value["gain"] + value.get("bias", torch.zeros(()))
+    return centered / value["deviation"][:, None] * value.get("gain", torch.ones(())) + value.get(
+        "bias", torch.zeros(())
+    )
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -156,8 +158,15 @@ def test_embeddings_are_rows_of_the_matrix_plus_positions(name: str) -> None:
         factor = lookup.size(1) ** 0.5 if getattr(FAMILY[name], "scale_embeddings", True) else 1.0
         close(scaled, lookup * factor)
         if f"{stack}.embedding.positions" in trace.points and not getattr(FAMILY[name], "segments", 0):
-            places = [f"{stack}.embedding.{which}" for which in ("positions", "depth")]
-            close(total, scaled + sum(trace.activation(place) for place in places if place in trace.points))
+            vectors = {
+                which: trace.activation(f"{stack}.embedding.{which}")
+                for which in ("positions", "depth", "fused_positions")
+                if f"{stack}.embedding.{which}" in trace.points
+            }
+            if scaled.size(1) < total.size(1):
+                close(total, torch.cat([scaled, vectors["positions"]], dim=-1))
+            else:  # fused positions replace those that they are a function of
+                close(total, scaled + vectors.get("fused_positions", sum(vectors.values())))
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -22,6 +22,7 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
     SpecialTokensConfig,
     WindowAttentionConfig,
 )
@@ -45,6 +46,10 @@ TRANSLATORS: dict[str, ModelConfig] = {
     "pre-norm and GELU": EncoderDecoderConfig(**TRANSFORMER, norm_order="pre", activation="gelu"),
     "RMS norm and SwiGLU": EncoderDecoderConfig(**TRANSFORMER, norm_order="pre", norm="rms", activation="swiglu"),
     "learned positions": EncoderDecoderConfig(**TRANSFORMER, positions=LearnedPositionsConfig(max_length=32)),
+    "concatenated sinusoids": EncoderDecoderConfig(
+        **TRANSFORMER, positions=SinusoidalPositionsConfig(combine="concatenate"), tie_output=False
+    ),
+    "norms without gain and bias": EncoderDecoderConfig(**DEEPER, norm_affine=False),
     "rotary": EncoderDecoderConfig(**TRANSFORMER, positions=RotaryPositionsConfig()),
     "ALiBi": EncoderDecoderConfig(**DEEPER, positions=AlibiPositionsConfig()),
     "relative": EncoderDecoderConfig(**DEEPER, positions=RelativePositionsConfig(max_distance=8)),

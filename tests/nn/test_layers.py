@@ -15,14 +15,17 @@ from regard.nn import (
     FeedForward,
     FirstTokenPooling,
     GatedFeedForward,
+    LearnedPositions,
     MeanPooling,
     Positions,
     PostNorm,
     PreNorm,
+    SinusoidalPositions,
     Tap,
     TokenEmbedding,
     make_layout,
     open_taps,
+    sinusoidal_table,
     taps_of,
 )
 from regard.nn.embedding import embedding_matrix
@@ -50,6 +53,41 @@ def test_residuals_normalize_after_or_before_the_sublayer(connected: bool) -> No
     post, pre = PostNorm(norm, 0.0, connected=connected), PreNorm(norm, 0.0, connected=connected)
     torch.testing.assert_close(post(x, torch.sin), norm(keep * x + x.sin()))
     torch.testing.assert_close(pre(x, torch.sin), keep * x + norm(x).sin())
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_norms_can_have_neither_gain_nor_bias(norm: str) -> None:
+    settings = ["model.norm_affine=false", f"model.norm={norm}", "model.norm_order=pre", "model.embedding_norm=true"]
+    network = build(load_config("tiny", settings).model)
+    norms = [part for part in network.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)]
+    assert len(norms) == 4 * 5 + 4  # of each sub-layer, of two embeddings and at the end of two stacks
+    assert not [name for name, _ in network.named_parameters() if "norm" in name]
+    x = torch.randn(2, 128)
+    centered = x - x.mean(-1, keepdim=True) if norm == "layer" else x
+    expected = centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(norms[0](x), expected)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_positions_can_be_concatenated_with_embeddings(learned: bool) -> None:
+    scheme = LearnedPositions(9, 3, concatenate=True) if learned else SinusoidalPositions(3, concatenate=True)
+    embedding = TokenEmbedding(embedding_matrix(20, 5), scheme, segments=2)
+    ids = torch.randint(0, 20, (2, 4))
+    x = embedding(ids, make_layout(ids).queries)
+    vectors = scheme.weight[:4] if isinstance(scheme, LearnedPositions) else sinusoidal_table(4, 3).float()
+    assert embedding.segments is not None
+    assert embedding.segments.shape == (2, 8)
+    without_segment = x - embedding.segments[0]
+    torch.testing.assert_close(without_segment[..., :5], embedding.weight[ids] * math.sqrt(5))
+    torch.testing.assert_close(without_segment[..., 5:], vectors.expand(2, 4, 3))
+
+
+def test_concatenated_positions_have_a_quarter_of_the_width_by_default() -> None:
+    concatenate = ["model.positions.combine=concatenate", "model.tie_output=false", "model.vocab_size=50"]
+    names = ("encoder.embedding.weight", "output.weight")
+    for more, width in (([], 96), (["model.positions.width=20"], 108)):
+        tensors = build(load_config("tiny", [*concatenate, *more]).model).state_dict()
+        assert [tuple(tensors[name].shape) for name in names] == [(50, width), (50, 128)]
 
 
 def test_embeddings_are_scaled_and_have_unit_variance() -> None:

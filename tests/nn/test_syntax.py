@@ -14,10 +14,10 @@ from regard.data import syntax as trees
 from regard.data.batching import pad_features
 from regard.errors import InputError
 from regard.models import build
-from regard.nn import Positions, make_layout
+from regard.nn import FusedSyntaxPositions, Positions, SinusoidalPositions, make_layout, sinusoidal_table
 from regard.nn import SyntaxPositions as SyntaxScheme
 from regard.nn.positions import RelativeVectors
-from regard.nn.syntax import TREE_FEATURES, tree_distance
+from regard.nn.syntax import TREE_FEATURES, TreeVectors, tree_distance
 from toy_trees import distance, random_heads, up
 
 
@@ -40,16 +40,19 @@ def sentences(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return heads, [word for word, times in enumerate(pieces, start=1) for _ in range(times)]
 
 
+@pytest.mark.parametrize("edges_only", [False, True])
 @given(rows=st.lists(sentences(), min_size=1, max_size=3))
-def test_distances_equal_those_of_walking_up_the_tree(rows: list[tuple[list[int], list[int]]]) -> None:
+def test_distances_equal_those_of_walking_up_the_tree(
+    edges_only: bool, rows: list[tuple[list[int], list[int]]]
+) -> None:
     token_features = as_tensors([features(heads, words) for heads, words in rows])
     lengths = [len(words) + 1 for _, words in rows]
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    distances = tree_distance(make_layout(mask.long(), mask, features=token_features))
+    distances = tree_distance(make_layout(mask.long(), mask, features=token_features), edges_only=edges_only)
     for row, (heads, words) in enumerate(rows):
         root = heads.index(0) + 1
         tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end token depends on the root
-        expected = [[distance(tree, i, j) for j in tokens] for i in tokens]
+        expected = [[distance(tree, i, j, edges_only=edges_only) for j in tokens] for i in tokens]
         assert distances[row, 0, : len(tokens), : len(tokens)].tolist() == expected
         assert token_features["depth"][row, : len(tokens)].tolist() == [len(up(tree, word)) - 1 for word in tokens]
 
@@ -67,6 +70,39 @@ def test_distances_of_an_example() -> None:
     ]  # Bush: held is its head; the others are later, through the root
     assert distances[1] == [-1, 0, -2, -1, -1]  # held: all others are below
     assert distances[2] == [3, 2, 0, 1, -3]  # a: talk is one step toward the root
+
+
+def test_the_two_readings_of_the_relative_rule_differ_for_a_distant_ancestor() -> None:
+    """In "Bush held a talk", `held` is the head of the head of `a`."""
+    layout = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])]))
+    path, edge = (tree_distance(layout, edges_only=edges_only)[0, 0] for edges_only in (False, True))
+    assert (path[1, 2], edge[1, 2]) == (-2, -2)  # from the root, both readings give the depth: `a` comes later
+    deeper = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([0, 1, 2, 3], [1, 2, 3, 4])]))
+    path, edge = (tree_distance(deeper, edges_only=edges_only)[0, 0] for edges_only in (False, True))
+    assert (path[3, 1], edge[3, 1]) == (2, 4)  # the fourth word has depth 3, the second is its head's head, depth 1
+    assert (path[3, 2], edge[3, 2]) == (1, 1)  # its head
+
+
+def test_the_readings_are_not_mixed_up_between_networks_or_layers() -> None:
+    layout = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([0, 1, 2, 3], [1, 2, 3, 4])]))
+    sizes = {"max_distance": 9, "per_head": False, "heads": 2, "key_width": 4, "value_width": 4}
+    vectors = [TreeVectors(**sizes, scale=1.0, edges_only=edges_only) for edges_only in (False, True)]
+    q = torch.randn(1, 2, 5, 4)
+    vectors[1].load_state_dict(vectors[0].state_dict())
+    path, edge = (part.bias(q, layout) for part in vectors)
+    assert torch.equal(path[..., 3, 2], edge[..., 3, 2])
+    assert not torch.equal(path[..., 3, 1], edge[..., 3, 1])
+
+
+def test_fused_positions_equal_the_formula() -> None:
+    scheme = FusedSyntaxPositions(SinusoidalPositions(4), width=4, max_depth=2, max_distance=0)
+    layout = make_layout(torch.ones(1, 3).long(), features={"depth": torch.tensor([[1, 0, 7]])})
+    x = torch.randn(1, 3, 4)
+    order, weight, bias = sinusoidal_table(3, 4).float(), scheme.fusion.weight, scheme.fusion.bias
+    assert scheme.weight is not None
+    depth = scheme.weight[[1, 0, 2]]
+    expected = x + torch.tanh(order @ weight[:, :4].T + depth @ weight[:, 4:].T + bias)
+    torch.testing.assert_close(scheme.embed(x, layout.queries), expected)
 
 
 def test_feature_names_are_the_same_in_data_and_nn() -> None:
@@ -150,6 +186,7 @@ def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
 def test_a_network_learns_what_only_the_tree_contains() -> None:
     """The head of a marked word: nearly always right with the tree, hardly better than chance without."""
     assert accuracy(SyntaxPositionsConfig(max_distance=8)) > 0.9
+    assert accuracy(SyntaxPositionsConfig(max_distance=12, fusion="nonlinear", relation="edge")) > 0.9
     assert accuracy("sinusoidal", steps=100) < 0.4
 
 

@@ -25,13 +25,43 @@ class PositionsConfig(VariantConfig):
     needs_parses: ClassVar[bool] = False
     """Whether each source sentence must come with a dependency parse."""
 
+    def appended_width(self, model_width: int) -> int:
+        """Units of a model of this width that hold position vectors only; the embeddings have the others."""
+        return 0
+
 
 POSITIONS: Registry[type[PositionsConfig]] = Registry("positions")
 PositionsConfig.registry = POSITIONS
 
 
+class VectorPositionsConfig(PositionsConfig):
+    """A vector per position that is added to the embedding, or concatenated with it."""
+
+    combine: Literal["add", "concatenate"] = "add"
+    """`add`: embedding + position vector, as in the paper; `concatenate`: each has its own units of the model width."""
+    width: Size | None = None
+    """Units of a concatenated position vector; a quarter of `model.width` by default. Embeddings have the rest."""
+
+    @field_validator("width")
+    @classmethod
+    def _check_vectors_are_concatenated(cls, width: int | None, info: ValidationInfo) -> int | None:
+        if width is not None and info.data.get("combine") == "add":
+            raise ValueError(
+                "is for concatenated vectors, but model.positions.combine = 'add': set combine to 'concatenate'"
+            )
+        return width
+
+    def appended_width(self, model_width: int) -> int:
+        """Width of the concatenated vectors; 0 if vectors are added."""
+        return 0 if self.combine == "add" else self.width or max(1, model_width // 4)
+
+    def vector_width(self, model_width: int) -> int:
+        """Width of a position vector, added or concatenated."""
+        return self.appended_width(model_width) or model_width
+
+
 @POSITIONS.register("sinusoidal")
-class SinusoidalPositionsConfig(PositionsConfig):
+class SinusoidalPositionsConfig(VectorPositionsConfig):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
     builder: ClassVar = "regard.models.assembly:build_sinusoidal_positions"
@@ -42,7 +72,7 @@ class SinusoidalPositionsConfig(PositionsConfig):
 
 
 @POSITIONS.register("learned")
-class LearnedPositionsConfig(PositionsConfig):
+class LearnedPositionsConfig(VectorPositionsConfig):
     """One learned vector per position, added to the embeddings."""
 
     builder: ClassVar = "regard.models.assembly:build_learned_positions"
@@ -114,6 +144,20 @@ class SyntaxPositionsConfig(PositionsConfig):
     """Whether each head has its own distance vectors; otherwise the heads of a layer share them."""
     sinusoidal: bool = True
     """Whether sinusoids are added in the encoder too; otherwise it knows word order only through the tree."""
+    fusion: Literal["add", "nonlinear"] = "add"
+    """How sinusoids and depths are merged: `add` both, or add tanh(W [sinusoid; depth] + b), as in the paper."""
+    relation: Literal["path", "edge"] = "path"
+    """Words whose distance is the difference of their depths: all of one `path` to the root, or those of one `edge`."""
+
+    @field_validator("fusion")
+    @classmethod
+    def _check_both_are_used(cls, fusion: str, info: ValidationInfo) -> str:
+        off = next((name for name in ("depth", "sinusoidal") if info.data.get(name) is False), None)
+        if fusion == "nonlinear" and off is not None:
+            raise ValueError(
+                f"merges sinusoids and depths, but model.positions.{off} = false: set it to true, or fusion to 'add'"
+            )
+        return fusion
 
     @field_validator("distance")
     @classmethod

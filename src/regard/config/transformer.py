@@ -131,6 +131,8 @@ class TransformerConfig(NetworkConfig):
     """`post`: LayerNorm(x + Sublayer(x)), as in the paper; `pre`: x + Sublayer(LayerNorm(x)) and a final norm."""
     norm_epsilon: PositiveFloat = 1e-5
     """Added to the variance in the norms for numerical stability."""
+    norm_affine: bool = True
+    """Whether norms have learned gains, and LayerNorm also biases; without them they only normalize."""
     embedding_norm: bool = False
     """Whether the sum of token and position embeddings is normalized (BERT)."""
     residual: bool = True
@@ -187,6 +189,17 @@ class TransformerConfig(NetworkConfig):
 
     @field_validator("positions")
     @classmethod
+    def _check_embeddings_have_units(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
+        width = info.data.get("width")
+        if width is not None and positions.appended_width(width) >= width:
+            raise ValueError(
+                f"model.positions.width = {positions.appended_width(width)} leaves no unit of model.width = {width} to "
+                "the embeddings: use a smaller model.positions.width, or combine = 'add'"
+            )
+        return positions
+
+    @field_validator("positions")
+    @classmethod
     def _check_source_is_parsed(cls, positions: PositionsConfig) -> PositionsConfig:
         if positions.needs_parses and not cls.translates:
             raise ValueError(
@@ -222,6 +235,11 @@ class TransformerConfig(NetworkConfig):
         return self.positions.extrapolates or rotary_window
 
     @property
+    def embedding_width(self) -> int:
+        """Size of the token embeddings: `width`, without the units that concatenated positions have."""
+        return self.width - self.positions.appended_width(self.width)
+
+    @property
     def head_width(self) -> int:
         """d_v: size of a head's values; also d_k unless `key_width` is set."""
         return self.width // self.heads
@@ -230,12 +248,23 @@ class TransformerConfig(NetworkConfig):
 class AutoregressiveConfig(BaseConfig):
     """Settings of networks that predict the next token."""
 
-    tie_output: bool = True
+    tie_output: bool = Field(default=True, validate_default=True)
     """Whether the output projection is the embedding matrix of the predicted tokens (§3.4)."""
     output_bias: bool = False
     """Whether the logits have a bias per token."""
     causal_mask: bool = True
     """Whether a position attends only to itself and earlier positions; turn off for experiments."""
+
+    @field_validator("tie_output")
+    @classmethod
+    def _check_output_is_as_wide_as_embeddings(cls, tied: bool, info: ValidationInfo) -> bool:
+        width, positions = info.data.get("width"), info.data.get("positions")
+        if tied and width and positions is not None and positions.appended_width(width):
+            raise ValueError(
+                f"needs embeddings of model.width = {width}, but with model.positions.combine = 'concatenate' they "
+                f"have {width - positions.appended_width(width)} units: set model.tie_output = false"
+            )
+        return tied
 
 
 class EncoderDecoderConfig(AutoregressiveConfig, TransformerConfig):

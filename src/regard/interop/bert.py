@@ -219,6 +219,9 @@ def _lm_head_reasons(model: EncoderOnlyConfig) -> dict[str, bool]:
         ),
         f"BERT's head has the norm_epsilon of its layers, {model.norm_epsilon:g}, and this network's "
         f"{head.norm_epsilon:g}": head.norm_epsilon != model.norm_epsilon,
+        "BERT's head has the model width, and this network's that of its embeddings, which are narrower": (
+            model.embedding_width != model.width
+        ),
     }
 
 

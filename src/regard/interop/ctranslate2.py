@@ -38,7 +38,14 @@ from regard.files import write_checksums
 from regard.interop.ctranslate2_support import unsupported_reason
 from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.hf_tokenizers import copy_tokenizers
-from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
+from regard.interop.weight_transforms import (
+    Tensors,
+    add_norm_parameters,
+    equal_head_width,
+    equalize_head_widths,
+    position_table,
+    widen_embeddings,
+)
 from regard.models import load_network
 from regard.models.folder import repeat_kv_heads
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
@@ -140,6 +147,7 @@ def build_ctranslate2_spec(config: Config, tensors: Tensors, vocabularies: Vocab
     model, tokens = config.model, config.tokens
     assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # checked by `unsupported_reason`
     kv_heads = _native_kv_heads(model)
+    tensors = widen_embeddings(add_norm_parameters(tensors, model), model)
     if kv_heads is None:
         tensors = equalize_head_widths(repeat_kv_heads(tensors, model), model)
     has_encoder = isinstance(model, EncoderDecoderConfig)

@@ -38,7 +38,7 @@ from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
-from regard.interop.weight_transforms import Tensors
+from regard.interop.weight_transforms import Tensors, add_norm_parameters, widen_embeddings
 from regard.models import Network, load_network, save
 from regard.models.assembly import build_meta
 from regard.models.folder import assign_tensors, repeat_kv_heads, shape_text
@@ -195,7 +195,9 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {remedy}.")
     tensors = {name: tensor.float() for name, tensor in load_network(folder).network.state_dict().items()}
     if isinstance(config.model, TransformerConfig):
-        tensors = repeat_kv_heads(tensors, config.model)  # Marian, GPT-2 and BERT have no grouped heads
+        # Marian, GPT-2 and BERT have gains and biases in norms, embeddings of the model width and no grouped heads
+        tensors = widen_embeddings(add_norm_parameters(tensors, config.model), config.model)
+        tensors = repeat_kv_heads(tensors, config.model)
     spec = _build_spec(config, tensors)
     tokenizers, tokenizer_files, notes = export_tokenizers(folder, spec)
     documents = {CONFIG_FILE: {**spec.config, "dtype": "float32"}, **spec.files, **tokenizer_files}

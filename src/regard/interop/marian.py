@@ -211,6 +211,9 @@ def unsupported_by_marian(config: Config, model: EncoderDecoderConfig) -> str | 
             f"Marian's positions are sinusoidal, and this network's are {model.positions.kind}": not isinstance(
                 model.positions, SinusoidalPositionsConfig
             ),
+            "Marian adds positions to embeddings, and this network concatenates them": (
+                model.embedding_width != model.width
+            ),
             "the id of its padding, start or end token is outside of a vocabulary": (
                 max(tokens.pad, tokens.start, tokens.end) >= vocab_size
             ),

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from regard.config import LearnedPositionsConfig, NoPositionsConfig, SinusoidalPositionsConfig, TransformerConfig
 from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.models.assembly import build_meta
 from regard.nn import sinusoidal_table
 
 Tensors = Mapping[str, Tensor]
@@ -87,13 +88,45 @@ def add_zero_biases(tensors: Tensors) -> dict[str, Tensor]:
     return {**biases, **tensors}
 
 
+def add_norm_parameters(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
+    """Add gains of one and biases of zero to norms that have neither, for formats that require them."""
+    if model.norm_affine:
+        return dict(tensors)
+    expected = build_meta(model.model_copy(update={"norm_affine": True})).state_dict()  # type: ignore[arg-type]
+    added = {
+        name: torch.ones(meta.shape) if name.endswith(".weight") else torch.zeros(meta.shape)
+        for name, meta in expected.items()
+        if name not in tensors
+    }
+    return {**tensors, **added}
+
+
+def widen_embeddings(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
+    """Pad embeddings to the model width, for formats that add positions to them.
+
+    Zeros stand where the positions are concatenated, and `position_table` has zeros where the embeddings are, so that
+    their sum is the concatenation. Scaled embeddings are multiplied by the square root of the wider width there.
+    """
+    missing = model.width - model.embedding_width
+    if not missing:
+        return dict(tensors)
+    factor = math.sqrt(model.embedding_width / model.width) if model.scale_embeddings else 1.0
+    return {
+        name: F.pad(tensor, (0, missing)) * factor if name.endswith(".embedding.weight") else tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Tensor:
     """Return what a stack adds to its embeddings at each position: learned, sinusoidal or zero."""
     match model.positions:
         case LearnedPositionsConfig():
-            return tensors[f"{stack}.embedding.positions.weight"]
-        case SinusoidalPositionsConfig(layout=layout):
-            return sinusoidal_table(MAX_POSITIONS, model.width, halves=layout == "halves").float()
+            table = tensors[f"{stack}.embedding.positions.weight"]
+            return F.pad(table, (model.width - table.size(1), 0))  # concatenated after the embedding
+        case SinusoidalPositionsConfig(layout=layout) as positions:
+            width = positions.vector_width(model.width)
+            table = sinusoidal_table(MAX_POSITIONS, width, halves=layout == "halves").float()
+            return F.pad(table, (model.width - width, 0))
         case NoPositionsConfig():
             return torch.zeros(MAX_POSITIONS, model.width)
         case other:

@@ -114,24 +114,24 @@ def build_meta(config: ModelConfig) -> Network:
 def _assemble(config: ModelConfig) -> Network:
     match config:
         case EncoderDecoderConfig():
-            source = embedding_matrix(config.vocab_size, config.width)
+            source = embedding_matrix(config.vocab_size, config.embedding_width)
             target = source
             if not config.share_embeddings:
-                target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.width)
+                target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.embedding_width)
             encoder = _stack(config, source, config.layers)
             decoder = _stack(
                 config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask
             )
-            return EncoderDecoderTransformer(encoder, decoder, _output_projection(config, target))
+            return EncoderDecoderTransformer(encoder, decoder, _output_projection(config, target, config.width))
         case DecoderOnlyConfig():
-            table = embedding_matrix(config.vocab_size, config.width)
+            table = embedding_matrix(config.vocab_size, config.embedding_width)
             decoder = _stack(config, table, config.layers, causal=config.causal_mask)
-            return DecoderOnlyTransformer(decoder, _output_projection(config, table))
+            return DecoderOnlyTransformer(decoder, _output_projection(config, table, config.width))
         case EncoderOnlyConfig():
-            table = embedding_matrix(config.vocab_size, config.width)
+            table = embedding_matrix(config.vocab_size, config.embedding_width)
             encoder = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(
-                encoder, POOLING_LAYERS[config.pooling](config.width), _prediction_head(config, table)
+                encoder, POOLING_LAYERS[config.pooling](config.width), _prediction_head(config, table, config.width)
             )
         case RecurrentEncoderDecoderConfig():
             return _recurrent_encoder_decoder(config)
@@ -143,16 +143,15 @@ def _assemble(config: ModelConfig) -> Network:
             raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
 
 
-def _prediction_head(config: EncoderConfig, table: nn.Parameter, width: int | None = None) -> nn.Module | None:
-    """Return the head of an encoder with the embedding matrix `table` (V, C) and token states of size `width`."""
-    width = width or table.size(1)
+def _prediction_head(config: EncoderConfig, table: nn.Parameter, width: int) -> nn.Module | None:
+    """Return the head of an encoder with the embedding matrix `table` (V, E) and token states of size `width`."""
     match config.head:
         case NoHeadConfig():
             return None
         case TokenHeadConfig(activation=activation, norm_epsilon=epsilon):
-            norm = nn.LayerNorm(width, eps=epsilon)
+            norm = nn.LayerNorm(table.size(1), eps=epsilon)
             output = rn.OutputProjection(table, bias=True)
-            return MaskedLMHead(nn.Linear(width, width), ACTIVATIONS[activation](), norm, output)
+            return MaskedLMHead(nn.Linear(width, table.size(1)), ACTIVATIONS[activation](), norm, output)
         case ClassHeadConfig(labels=labels, dropout=dropout):
             return TextClassificationHead(width, len(labels), dropout)
         case TagHeadConfig(labels=labels, dropout=dropout):
@@ -160,10 +159,10 @@ def _prediction_head(config: EncoderConfig, table: nn.Parameter, width: int | No
 
 
 def _output_projection(
-    config: EncoderDecoderConfig | DecoderOnlyConfig | RecurrentConfig, table: nn.Parameter
+    config: EncoderDecoderConfig | DecoderOnlyConfig | RecurrentConfig, table: nn.Parameter, width: int
 ) -> rn.OutputProjection:
-    """Return the projection to logits; its matrix is the embedding matrix `table` (V, C) if `tie_output` is set."""
-    weight = table if config.tie_output else embedding_matrix(*table.shape)
+    """Return the projection of states (…, width) to logits; its matrix is `table` (V, width) if `tie_output` is set."""
+    weight = table if config.tie_output else embedding_matrix(len(table), width)
     return rn.OutputProjection(weight, bias=config.output_bias)
 
 
@@ -222,9 +221,9 @@ def _feed_forward(config: TransformerConfig) -> nn.Module | None:
 def _norm(config: TransformerConfig) -> nn.Module:
     match config.norm:
         case "layer":
-            return nn.LayerNorm(config.width, eps=config.norm_epsilon)
+            return nn.LayerNorm(config.width, config.norm_epsilon, config.norm_affine)
         case "rms":
-            return nn.RMSNorm(config.width, eps=config.norm_epsilon)
+            return nn.RMSNorm(config.width, config.norm_epsilon, config.norm_affine)
         case "none":
             return nn.Identity()
 
@@ -233,12 +232,18 @@ def build_sinusoidal_positions(
     config: SinusoidalPositionsConfig, model: TransformerConfig, *, encoder: bool
 ) -> rn.Positions:
     """Build sinusoidal positions."""
-    return rn.SinusoidalPositions(model.width, halves=config.layout == "halves")
+    return rn.SinusoidalPositions(
+        config.vector_width(model.width),
+        halves=config.layout == "halves",
+        concatenate=config.combine == "concatenate",
+    )
 
 
 def build_learned_positions(config: LearnedPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
     """Build learned positions."""
-    return rn.LearnedPositions(config.max_length, model.width)
+    return rn.LearnedPositions(
+        config.max_length, config.vector_width(model.width), concatenate=config.combine == "concatenate"
+    )
 
 
 def build_rotary_positions(config: RotaryPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
@@ -262,10 +267,13 @@ def build_syntax_positions(config: SyntaxPositionsConfig, model: TransformerConf
     """Build syntax positions; a decoder, whose text has no parse, has sinusoidal positions."""
     if not encoder:
         return rn.SinusoidalPositions(model.width)
-    sequential = rn.SinusoidalPositions(model.width) if config.sinusoidal else rn.Positions()
+    order = rn.SinusoidalPositions(model.width)
     max_depth = config.max_depth if config.depth else 0
     max_distance = config.max_distance if config.distance else 0
-    return rn.SyntaxPositions(sequential, model.width, max_depth, max_distance, config.per_head)
+    sizes = (model.width, max_depth, max_distance, config.per_head, config.relation == "edge")
+    if config.fusion == "nonlinear":
+        return rn.FusedSyntaxPositions(order, *sizes)
+    return rn.SyntaxPositions(order if config.sinusoidal else rn.Positions(), *sizes)
 
 
 def build_no_positions(config: NoPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
@@ -329,7 +337,7 @@ def _recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> Recurre
     return RecurrentEncoderDecoder(
         _recurrent_stack(config, source, bidirectional=config.bidirectional),
         _recurrent_decoder(config, target),
-        _output_projection(config, target),
+        _output_projection(config, target, config.width),
     )
 
 
@@ -347,7 +355,7 @@ def _recurrent_decoder(config: RecurrentEncoderDecoderConfig, table: nn.Paramete
 def _recurrent_language_model(config: RecurrentLanguageModelConfig) -> RecurrentLanguageModel:
     """Assemble the language model of these settings."""
     table = embedding_matrix(config.vocab_size, config.width)
-    return RecurrentLanguageModel(_recurrent_stack(config, table), _output_projection(config, table))
+    return RecurrentLanguageModel(_recurrent_stack(config, table), _output_projection(config, table, config.width))
 
 
 def _bidirectional_language_model(
@@ -361,7 +369,7 @@ def _bidirectional_language_model(
     )
     embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
     if isinstance(config.head, TokenHeadConfig):
-        head: nn.Module | None = BidirectionalLMHead(_output_projection(config, table))
+        head: nn.Module | None = BidirectionalLMHead(_output_projection(config, table, half))
     else:
         head = _prediction_head(config, table, config.width)
     return BidirectionalLanguageModel(

@@ -8,7 +8,8 @@ depth (Radford et al. 2019), and a post-norm network learns faster: docs/explana
 
 If the output projection is tied to the embedding, a new decoder would predict the token that it has just seen, with a
 logit of √C, because the row of that token dominates the stream. So every other gain of its last norm is initialized to
-−1: the product of a row with itself is then 0 on average, and other products keep their distribution.
+−1: the product of a row with itself is then 0 on average, and other products keep their distribution. A norm without
+gains (`norm_affine = false`) cannot do this; its network has to unlearn to repeat.
 """
 
 import torch
@@ -16,7 +17,15 @@ from torch import Tensor, nn
 
 from regard.config import NetworkConfig, TransformerConfig
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer
-from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
+from regard.nn import (
+    CrossAttention,
+    DensePooling,
+    FeedForward,
+    FusedSyntaxPositions,
+    GatedFeedForward,
+    SelfAttention,
+    Stack,
+)
 from regard.nn.prediction_heads import MaskedLMHead, TokenClassificationHead
 from regard.nn.recurrent import AdditiveScore, GeneralScore, LSTMCell, RecurrentLayer, SourceAttention
 
@@ -45,6 +54,8 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
                 _xavier(module.output)
             case DensePooling() | MaskedLMHead() | TokenClassificationHead():
                 _xavier(module.dense)
+            case FusedSyntaxPositions():
+                _xavier(module.fusion)
             case RecurrentLayer():
                 _initialize_recurrent(module)
             case AdditiveScore():
@@ -95,7 +106,7 @@ def _initialize_recurrent(layer: RecurrentLayer) -> None:
 def _alternate_gains(stack: Stack) -> None:
     """Flip the sign of every other gain of the last norm of a stack."""
     norm = stack.last_norm
-    if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+    if isinstance(norm, nn.LayerNorm | nn.RMSNorm) and norm.elementwise_affine:
         norm.weight[1::2].neg_()
 
 

@@ -22,7 +22,7 @@ from regard.nn.positions import (
 )
 from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling
 from regard.nn.sparse import BigBirdAttention, WindowAttention
-from regard.nn.syntax import SyntaxPositions
+from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
 from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
 
@@ -39,6 +39,7 @@ __all__ = [
     "FeedForward",
     "FirstTokenPooling",
     "FullAttention",
+    "FusedSyntaxPositions",
     "GatedFeedForward",
     "KeyValueCache",
     "Layout",

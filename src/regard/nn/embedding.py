@@ -1,6 +1,6 @@
-"""Embeddings (§3.4): token ids to vectors, scaled by √C, plus positions, then dropout; and the output projection.
+"""Embeddings (§3.4): token ids to vectors, scaled by √E, plus positions, then dropout; and the output projection.
 
-B batch · T tokens · C model width · V vocabulary
+B batch · T tokens · C model width · E width of the embeddings, C unless positions are appended · V vocabulary
 """
 
 import math
@@ -27,7 +27,7 @@ class TokenEmbedding(ExposedModule):
 
     def __init__(
         self,
-        weight: nn.Parameter,  # (V, C)
+        weight: nn.Parameter,  # (V, E)
         positions: Positions,
         *,
         scaled: bool = True,
@@ -36,15 +36,16 @@ class TokenEmbedding(ExposedModule):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        width = weight.size(1)
+        width = weight.size(1) + positions.appended_width  # C
         self.weight = weight
-        self.factor = math.sqrt(width) if scaled else 1.0
+        self.factor = math.sqrt(weight.size(1)) if scaled else 1.0
         axes = ("token", "unit")
         self.lookup = Tap(*axes, description="row of the embedding matrix for each token id")
         self.scaled = Tap(*axes, description=f"embedding × {self.factor:.4g}")
         self.positions = positions
         self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
-        self.sum = Tap(*axes, description="embedding plus position")
+        combination = "embedding, then position" if positions.appended_width else "embedding plus position"
+        self.sum = Tap(*axes, description=combination)
         self.segmented = Tap(*axes, description="plus the vector of the first or second text") if segments else None
         self.norm = norm
         self.dropout = Dropout(dropout)
@@ -54,8 +55,8 @@ class TokenEmbedding(ExposedModule):
 
         The feature `segment_ids` (B, T) is 0 in a first text and 1 in a second; the default is 0.
         """
-        x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
-        x = self.sum(self.positions.embed(x, tokens))
+        x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, E)
+        x = self.sum(self.positions.embed(x, tokens))  # (B, T, C)
         if self.segments is not None and self.segmented is not None:
             x = self.segmented(x + self.segments[tokens.features.get("segment_ids", torch.zeros_like(ids))])
         x = tokens.pack(x)

@@ -2,7 +2,7 @@
 
 A position scheme has four hooks, each of which does nothing unless the scheme overrides it:
 
-    embed    adds to the embeddings             sinusoidal, learned, syntax
+    embed    adds or appends to the embeddings  sinusoidal, learned, syntax
     rotate   rotates queries and keys           rotary
     bias     adds to the scaled scores          relative, ALiBi, syntax
     mix      adds to the outputs of the heads   relative, syntax
@@ -34,9 +34,10 @@ class Positions(ExposedModule):
 
     biases = False  # whether `bias` adds to the scaled scores
     mixes = False  # whether `mix` is called; it needs the attention weights, which fused kernels do not store
+    appended_width = 0  # units that `embed` appends to the embeddings
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Return embeddings (B, T, C) with positions added."""
+        """Return embeddings (B, T, C) with positions added to them, or appended to embeddings that are narrower."""
         return x
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
@@ -60,28 +61,49 @@ class Positions(ExposedModule):
         return 0
 
 
-class SinusoidalPositions(Positions):
+class VectorPositions(Positions):
+    """Base of schemes with one vector per position, which is added to the embedding or, as an option, appended to it.
+
+    Appended vectors have some of the model's units, and embeddings the rest.
+    """
+
+    def __init__(self, width: int, concatenate: bool = False) -> None:
+        super().__init__()
+        self.width = width
+        self.appended_width = width if concatenate else 0
+        self.vectors = Tap("token", "unit", description="vector of each position")
+
+    def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Return the vector of each token's position (B or 1, T, width), with type and device of the embeddings."""
+        raise NotImplementedError
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        vectors = self.vectors(self.vectors_at(x, tokens))
+        if not self.appended_width:
+            return x + vectors
+        return torch.cat([x, vectors.expand(*x.shape[:-1], -1)], dim=-1)
+
+    def points(self) -> Iterator[Point]:
+        yield tap_point("positions", self.vectors)
+
+
+class SinusoidalPositions(VectorPositions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/C)), PE(pos, 2i+1) = cos(pos / 10000^(2i/C)), for any length.
 
     With `halves` all sines come first, then all cosines, as in Marian.
     """
 
-    def __init__(self, width: int, halves: bool = False) -> None:
-        super().__init__()
-        self.width = width
+    def __init__(self, width: int, halves: bool = False, concatenate: bool = False) -> None:
+        super().__init__(width, concatenate)
         self.halves = halves
-        self.vectors = Tap("token", "unit", description="vector of each position")
         self._table = torch.empty(0, width)  # grows with the longest input; not saved
 
-    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+    def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
         longest = int(tokens.position_ids.max()) + 1
         if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
             length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
             self._table = sinusoidal_table(length, self.width, self.halves).to(x)
-        return x + self.vectors(self._table[tokens.position_ids])
-
-    def points(self) -> Iterator[Point]:
-        yield tap_point("positions", self.vectors)
+        return self._table[tokens.position_ids]
 
 
 def sinusoidal_table(length: int, width: int, halves: bool = False) -> Tensor:
@@ -100,25 +122,21 @@ def sinusoidal_table(length: int, width: int, halves: bool = False) -> Tensor:
     return torch.stack([sines, cosines], dim=2).flatten(1)[:, :width]
 
 
-class LearnedPositions(Positions):
+class LearnedPositions(VectorPositions):
     """One learned vector per position; longer inputs are an error."""
 
-    def __init__(self, length: int, width: int) -> None:
-        super().__init__()
-        self.vectors = Tap("token", "unit", description="vector of each position")
+    def __init__(self, length: int, width: int, concatenate: bool = False) -> None:
+        super().__init__(width, concatenate)
         self.weight = nn.Parameter(torch.empty(length, width).normal_(std=width**-0.5))
 
-    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+    def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
         longest, length = int(tokens.position_ids.max()) + 1, len(self.weight)
         if longest > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network learned {length} positions: "
                 f"shorten the input, or train with model.positions.max_length = {longest}."
             )
-        return x + self.vectors(self.weight[tokens.position_ids])
-
-    def points(self) -> Iterator[Point]:
-        yield tap_point("positions", self.vectors)
+        return self.weight[tokens.position_ids]
 
     def matrices(self) -> Iterator[Matrix]:
         yield Matrix("positions_weight", ("position", "unit"), lambda: self.weight, role="embedding")

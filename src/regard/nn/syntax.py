@@ -4,9 +4,13 @@
     rel(i, j)   abs(i) − abs(j)                     if one word is an ancestor of the other, or they are the same
                 sign(i − j) · (abs(i) + abs(j))     otherwise: through the root, signed by the order of the words
 
-The depth selects a learned vector that is added to the embedding, next to sequential positions. The distance from a
-query i to a key j is clipped and selects learned vectors for keys and values, as in Shaw et al.: it is positive toward
-the root, and otherwise toward earlier words.
+The paper's first case is "on the same dependency edge". That is read as above, any two words of one path to the root;
+with `edges_only` it is read literally, as a word and its head.
+
+The depth selects a learned vector. It is added to the embedding, next to sequential positions, or both are merged by a
+learned function first, tanh(W [sequential; depth] + b), as in the paper. The distance from a query i to a key j is
+clipped and selects learned vectors for keys and values, as in Shaw et al.: it is positive toward the root, and
+otherwise toward earlier words.
 
 A tree is given as three features of each token (B, T), those of its word, so that sub-words share a position:
 
@@ -28,8 +32,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.layout import Layout, Tokens
-from regard.nn.positions import Positions, RelativeVectors
-from regard.nn.taps import Matrix, Point, Tap, tap_point
+from regard.nn.positions import Positions, RelativeVectors, VectorPositions
+from regard.nn.taps import Matrix, Point, Tap, linear_matrices, tap_point
 
 TREE_FEATURES = ("depth", "preorder", "last_descendant")
 
@@ -38,7 +42,13 @@ class SyntaxPositions(Positions):
     """Sequential positions plus tree positions: depths up to `max_depth`, distances up to `max_distance`; 0: none."""
 
     def __init__(
-        self, sequential: Positions, width: int, max_depth: int, max_distance: int, per_head: bool = False
+        self,
+        sequential: Positions,
+        width: int,
+        max_depth: int,
+        max_distance: int,
+        per_head: bool = False,
+        edges_only: bool = False,
     ) -> None:
         super().__init__()
         self.sequential = sequential
@@ -49,18 +59,24 @@ class SyntaxPositions(Positions):
         self.vectors = Tap("token", "unit", description=description) if max_depth else None
         self.max_distance = max_distance
         self.per_head = per_head
+        self.edges_only = edges_only
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         x = self.sequential.embed(x, tokens)
-        if self.weight is None or self.vectors is None:
-            return x
+        return x if self.weight is None else x + self.depth_vectors(tokens)
+
+    def depth_vectors(self, tokens: Tokens) -> Tensor:
+        """Return the vector of each token's depth (B, T, C); there must be such vectors."""
+        assert self.weight is not None
+        assert self.vectors is not None
         depth = tree_feature("depth", tokens).clamp(max=len(self.weight) - 1)
-        return x + self.vectors(self.weight[depth])
+        return self.vectors(self.weight[depth])
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         if not self.max_distance:
             return self.sequential.for_layer(heads, key_width, value_width, scale)
-        return TreeVectors(self.max_distance, self.per_head, heads, key_width, value_width, scale)
+        sizes = (self.max_distance, self.per_head, heads, key_width, value_width)
+        return TreeVectors(*sizes, scale, edges_only=self.edges_only)
 
     def points(self) -> Iterator[Point]:
         yield from self.sequential.points()
@@ -74,23 +90,74 @@ class SyntaxPositions(Positions):
             yield Matrix("depth_weight", ("depth", "unit"), lambda: weight, role="embedding")
 
 
+class FusedSyntaxPositions(SyntaxPositions):
+    """Sequential and tree positions merged by a learned function: x + tanh(W [sequential; depth] + b)."""
+
+    sequential: VectorPositions
+
+    def __init__(
+        self,
+        sequential: VectorPositions,
+        width: int,
+        max_depth: int,
+        max_distance: int,
+        per_head: bool = False,
+        edges_only: bool = False,
+    ) -> None:
+        super().__init__(sequential, width, max_depth, max_distance, per_head, edges_only)
+        self.fusion = nn.Linear(2 * width, width)
+        self.fused = Tap("token", "unit", description="tanh(W_fusion · [position; depth] + b_fusion)")
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        order = self.sequential.vectors(self.sequential.vectors_at(x, tokens)).expand_as(x)
+        return x + self.fused(self.fusion(torch.cat([order, self.depth_vectors(tokens)], dim=-1)).tanh())
+
+    def points(self) -> Iterator[Point]:
+        yield from super().points()
+        yield tap_point("fused_positions", self.fused)
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield from super().matrices()
+        yield from linear_matrices(self.fusion, "fusion")
+
+
 class TreeVectors(RelativeVectors):
     """Relative vectors that are selected by distance in the tree."""
 
+    def __init__(
+        self,
+        max_distance: int,
+        per_head: bool,
+        heads: int,
+        key_width: int,
+        value_width: int,
+        scale: float,
+        edges_only: bool = False,
+    ) -> None:
+        super().__init__(max_distance, per_head, heads, key_width, value_width, scale)
+        self.edges_only = edges_only
+
     def _rows(self, layout: Layout) -> Tensor:
-        key = f"syntax {self.max_distance}"
+        key = f"syntax {self.max_distance} {self.edges_only}"
         if key not in layout.memo:
-            layout.memo[key] = tree_distance(layout).clamp(-self.max_distance, self.max_distance) + self.max_distance
+            distance = tree_distance(layout, edges_only=self.edges_only)
+            layout.memo[key] = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return cast(Tensor, layout.memo[key])
 
 
-def tree_distance(layout: Layout) -> Tensor:
-    """Return rel(i, j) of each query i and key j (B, 1, T, S)."""
+def tree_distance(layout: Layout, *, edges_only: bool = False) -> Tensor:
+    """Return rel(i, j) of each query i and key j (B, 1, T, S).
+
+    With `edges_only`, depths are subtracted for a word and its head, and otherwise for a word and any ancestor.
+    """
     depth, preorder, last = (tree_feature(name, layout.queries)[:, None, :, None] for name in TREE_FEATURES)
     depth_j, preorder_j, last_j = (tree_feature(name, layout.keys)[:, None, None, :] for name in TREE_FEATURES)
     above = (preorder <= preorder_j) & (preorder_j <= last)
     below = (preorder_j <= preorder) & (preorder <= last_j)
-    return torch.where(above | below, depth - depth_j, -layout.distance.sign() * (depth + depth_j))
+    related = above | below
+    if edges_only:
+        related = related & ((depth - depth_j).abs() <= 1)
+    return torch.where(related, depth - depth_j, -layout.distance.sign() * (depth + depth_j))
 
 
 def tree_feature(name: str, tokens: Tokens) -> Tensor:
