@@ -13,11 +13,13 @@ import torch
 from typer.main import get_command
 
 import regard
-from random_models import SMALL, saved
+from random_models import SMALL, random_network, saved
+from random_models import words as word_tokenizer
 from regard.cli import app
-from regard.config import Config, EncoderDecoderConfig
+from regard.config import Config, DecodingConfig, EncoderDecoderConfig
 from regard.decoding.logits_processors import LOGITS_PROCESSORS, DecodingContext, LogitsProcessor, SuppressTokens
 from regard.errors import ArgumentError, ConfigError, InputError, ModelError
+from regard.models import save
 from regard.serving.completions import Completion, CompletionRequest
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
@@ -253,3 +255,34 @@ def test_each_text_needs_a_target(translator: Path) -> None:
 
 def test_config_is_that_of_the_folder(translator: Path) -> None:
     assert regard.load(translator).config.model == Config(model=EncoderDecoderConfig(**SMALL)).model
+
+
+def test_a_translator_decodes_with_the_settings_that_its_folder_stores(tmp_path: Path) -> None:
+    model = EncoderDecoderConfig(**SMALL)
+    config = Config(model=model, decoding=DecodingConfig(beam=2, length_penalty=1.7, extra_tokens=1))
+    network, tokenizer = random_network(model), word_tokenizer().to_str().encode()
+    save(tmp_path / "own", network, config, extra_files={"tokenizer.json": tokenizer})
+    save(tmp_path / "usual", network, Config(model=model), extra_files={"tokenizer.json": tokenizer})
+    own, usual = (regard.load(tmp_path / name) for name in ("own", "usual"))
+    assert own.config.decoding == config.decoding
+    assert "| decoding | beam 2, length_penalty 1.7, extra_tokens 1 |" in (tmp_path / "own" / "README.md").read_text()
+    text = "w4 w5 w6 w7"
+
+    def scores(loaded: regard.Model, **options: Any) -> list[tuple[str, float]]:
+        (translation,) = loaded.translate_detailed(text, n_best=2, engine="torch", **options)
+        return [(found.text, found.score) for found in translation.sentences[0].alternatives]
+
+    same = scores(usual, beam=2, length_penalty=1.7, max_tokens=6)  # four tokens, the end token and one more
+    assert scores(own) == same
+    assert scores(usual) != same
+    assert scores(own, beam=4, length_penalty=0.6, max_tokens=55) == scores(usual)
+    for beam, used in ((None, 2), (3, 3)):
+        tree = own.look(text, beam=beam).tree
+        assert tree is not None
+        assert (tree.search.beam, tree.search.length_penalty) == (used, 1.7)
+
+
+def test_only_translators_store_decoding_settings(writer: Path, translator: Path) -> None:
+    assert "decoding" not in json.loads((writer / "config.json").read_text("utf-8"))
+    stored = json.loads((translator / "config.json").read_text("utf-8"))
+    assert stored["decoding"] == {"beam": 4, "length_penalty": 0.6, "extra_tokens": 50}

@@ -65,10 +65,19 @@ def test_model_prints_parameters_flops_and_memory() -> None:
     assert (
         "FLOPs per source and target token at sequence length 32: 127,148,032 forward, 381,444,096 in training" in lines
     )
-    assert lines[-1] == (
+    assert lines[-3:] == [
         "Memory for training in float32 with Adam, without activations: "
-        "weights 240 MiB, gradients 240 MiB, optimizer 481 MiB, total 962 MiB"
-    )
+        "weights 240 MiB, gradients 240 MiB, optimizer 481 MiB, total 962 MiB",
+        "Training: 100,000 steps of at most 25,000 source and 25,000 target tokens; adam, inverse-sqrt schedule with "
+        "4,000 steps of warmup, label smoothing 0.1, average of 5 checkpoints",
+        "Decoding: beam 4, length penalty 0.6, at most 50 tokens more than the source",
+    ]
+    assert "Decoding" not in regard("model", "gpt-char").out
+
+
+def test_model_of_a_folder_prints_its_decoding_but_not_the_default_training(translator: Path) -> None:
+    assert "Training:" not in (shown := regard("model", translator).out)
+    assert shown.endswith("Decoding: beam 4, length penalty 0.6, at most 50 tokens more than the source\n")
 
 
 def test_model_counts_the_parameters_of_positions() -> None:

@@ -35,6 +35,24 @@ def test_translator_from_two_aligned_files(tmp_path: Path) -> None:
     assert about["command"][:3] == ["regard", "train", "translation"]
 
 
+@pytest.mark.slow
+def test_a_scaled_down_recipe_of_the_paper_trains_and_decodes_with_its_settings(tmp_path: Path) -> None:
+    files = (write_pairs(tmp_path / "train.tsv"), write_pairs(tmp_path / "test.tsv", 10, seed=1))
+    data = ["--data", str(files[0]), "--test", str(files[1])]
+    scaled = [setting for setting in SETTINGS if "schedule" not in setting]
+    smaller = ["validation.every=3", "decoding.beam=2", "decoding.length_penalty=1.5"]
+    settings = [part for setting in (*scaled, *smaller) for part in ("--set", setting)]
+    done = regard("train", "translation", "--preset", "paper-base", *data, "--out", tmp_path / "run", *settings)
+    assert done.code == 0, done.err
+    assert "Averaging the weights of the last 5 validations." in done.err
+    used = tomllib.loads((tmp_path / "run" / "config.toml").read_text("utf-8"))
+    schedule = used["training"]["schedule"]
+    assert (schedule["kind"], schedule["learning_rate"], schedule["warmup_steps"]) == ("inverse-sqrt", 6.98771e-4, 4000)
+    assert (used["training"]["patience"], used["testing"]["beam"]) == (0, 4)
+    shown = regard("evaluate", tmp_path / "run", "--data", tmp_path / "test.tsv").out
+    assert shown.splitlines()[1].startswith("beam 2, length penalty 1.5, ")
+
+
 def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     text = "".join(f"line {n} of a short text\n" for n in range(300))
     shape = sets("training.schedule.warmup_steps=5", "data.context_length=32")

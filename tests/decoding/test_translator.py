@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from regard.config import Config, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
+from regard.config import Config, DecodingConfig, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
@@ -187,6 +187,8 @@ def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> 
         7,
         7,
     ]
+    longer = CONFIG.model_copy(update={"decoding": DecodingConfig(extra_tokens=7)})
+    assert max_target_lengths(task, longer) == [12, 9]
     short = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
     assert max_target_lengths(task, short) == [10, 10]
     with pytest.raises(InputError) as error:

@@ -75,18 +75,20 @@ def test_distances_of_an_example() -> None:
 def test_the_two_readings_of_the_relative_rule_differ_for_a_distant_ancestor() -> None:
     """In "Bush held a talk", `held` is the head of the head of `a`."""
     layout = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])]))
-    path, edge = (tree_distance(layout, edges_only=edges_only)[0, 0] for edges_only in (False, True))
-    assert (path[1, 2], edge[1, 2]) == (-2, -2)  # from the root, both readings give the depth: `a` comes later
+    path, edge = (tree_distance(layout, edges_only=edges_only)[0, 0].tolist() for edges_only in (False, True))
+    assert (path[1][2], edge[1][2]) == (-2, -2)  # from the root, both readings give the depth: `a` comes later
     deeper = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([0, 1, 2, 3], [1, 2, 3, 4])]))
-    path, edge = (tree_distance(deeper, edges_only=edges_only)[0, 0] for edges_only in (False, True))
-    assert (path[3, 1], edge[3, 1]) == (2, 4)  # the fourth word has depth 3, the second is its head's head, depth 1
-    assert (path[3, 2], edge[3, 2]) == (1, 1)  # its head
+    path, edge = (tree_distance(deeper, edges_only=edges_only)[0, 0].tolist() for edges_only in (False, True))
+    assert (path[3][1], edge[3][1]) == (2, 4)  # the fourth word has depth 3, the second is its head's head, depth 1
+    assert (path[3][2], edge[3][2]) == (1, 1)  # its head
 
 
 def test_the_readings_are_not_mixed_up_between_networks_or_layers() -> None:
     layout = make_layout(torch.ones(1, 5).long(), features=as_tensors([features([0, 1, 2, 3], [1, 2, 3, 4])]))
-    sizes = {"max_distance": 9, "per_head": False, "heads": 2, "key_width": 4, "value_width": 4}
-    vectors = [TreeVectors(**sizes, scale=1.0, edges_only=edges_only) for edges_only in (False, True)]
+    vectors = [
+        TreeVectors(max_distance=9, per_head=False, heads=2, key_width=4, value_width=4, scale=1.0, edges_only=edges)
+        for edges in (False, True)
+    ]
     q = torch.randn(1, 2, 5, 4)
     vectors[1].load_state_dict(vectors[0].state_dict())
     path, edge = (part.bias(q, layout) for part in vectors)

@@ -1,6 +1,7 @@
 """The `Model` class and `load`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -15,8 +16,8 @@ from regard.decoding.options import (
     GenerationOptions,
     OutputConstraints,
     SamplingOptions,
-    SearchOptions,
     TranslationOptions,
+    search_options,
 )
 from regard.decoding.results import TextScore
 from regard.decoding.translator import check_parses
@@ -119,8 +120,8 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         Args:
             text: A sentence to translate, a prompt to continue, or a text to encode.
             target: Force this output instead of decoding; for an encoder with a head, the expected labels.
-            beam: Translators: number of open hypotheses (4).
-            length_penalty: Translators: α of the length normalization (0.6).
+            beam: Translators: number of open hypotheses; by default the model's, usually 4.
+            length_penalty: Translators: α of the length normalization; by default the model's, usually 0.6.
             prefix: Translators: text that the translation begins with.
             temperature: Language models: 0, the default, is greedy.
             seed: Language models: seed of the samples (0).
@@ -213,11 +214,7 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
             self._refuse_options(sampling)
             constraints = OutputConstraints(1 if min_tokens is None else min_tokens, max_tokens)
             return TranslationOptions(
-                SearchOptions(
-                    4 if beam is None else beam,
-                    0.6 if length_penalty is None else length_penalty,
-                    constraints=constraints,
-                ),
+                replace(search_options(self.config.decoding, beam, length_penalty), constraints=constraints),
                 prefix=prefix or "",
                 suppress=tuple(suppress),
             )

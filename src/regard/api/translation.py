@@ -1,6 +1,7 @@
 """`Model.translate` and `Model.translate_detailed`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
@@ -8,7 +9,13 @@ from regard.api.base import ModelBase, check_texts, map_batches
 from regard.choices import EngineName, Precision
 from regard.data.readers.aligned import ParseSource, attach_parses
 from regard.decoding.engines import Engine, choose_engine, unsupported_search
-from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.options import (
+    MAX_SOURCE_TOKENS,
+    OutputConstraints,
+    SearchOptions,
+    TranslationOptions,
+    search_options,
+)
 from regard.decoding.results import Translation
 from regard.decoding.translator import Translator
 from regard.errors import ConfigError
@@ -23,8 +30,8 @@ TRANSLATION_ITERATOR_BATCH = 512  # texts of an iterator that are translated at 
 class TranslateKeywords(TypedDict, total=False):
     """The keyword arguments of `Model.translate`."""
 
-    beam: int
-    length_penalty: float
+    beam: int | None
+    length_penalty: float | None
     coverage_penalty: float
     patience: float | None
     n_best: int
@@ -62,8 +69,8 @@ class TranslationMethods(ModelBase):
         self,
         texts: str | Iterable[str],
         *,
-        beam: int = 4,
-        length_penalty: float = 0.6,
+        beam: int | None = None,
+        length_penalty: float | None = None,
         coverage_penalty: float = 0.0,
         patience: float | None = None,
         n_best: int = 1,
@@ -84,13 +91,14 @@ class TranslationMethods(ModelBase):
 
         Args:
             texts: A text, a sequence of texts, or an iterator, which may be endless. Each text is one line.
-            beam: Number of open hypotheses of beam search; 1 is greedy search.
-            length_penalty: α of the length normalization; larger values favor longer translations.
+            beam: Number of open hypotheses of beam search; 1 is greedy search. None: the model's default, usually 4.
+            length_penalty: α of the length normalization; larger values favor longer translations. None: the model's
+                default, usually 0.6.
             coverage_penalty: β of the coverage penalty; larger values penalize source tokens with little attention.
             patience: Stop a search after `patience · beam` finished hypotheses; None: when no open one can win.
             n_best: Alternatives per sentence that the search keeps; `translate_detailed` returns them.
             min_tokens: Minimum number of tokens of a sentence.
-            max_tokens: Maximum number of tokens of a sentence; None: 50 more than its source.
+            max_tokens: Maximum number of tokens of a sentence; None: 50 more than its source, or the model's default.
             prefix: Text that every translation begins with.
             suppress: Words that are never generated.
             copy_unknown: Replace unknown tokens by the source word with the highest attention.
@@ -115,11 +123,12 @@ class TranslationMethods(ModelBase):
             model.translate(["I love you.", "Where is the station?"], beam=8, suppress=["amo"])
         """
         options = _translation_options(
-            beam=beam,
-            length_penalty=length_penalty,
-            coverage_penalty=coverage_penalty,
-            patience=patience,
-            n_best=n_best,
+            replace(
+                search_options(self.config.decoding, beam, length_penalty),
+                coverage_penalty=coverage_penalty,
+                patience=patience,
+                n_best=n_best,
+            ),
             min_tokens=min_tokens,
             max_tokens=max_tokens,
             prefix=prefix,
@@ -142,8 +151,8 @@ class TranslationMethods(ModelBase):
         self,
         texts: str | Iterable[str],
         *,
-        beam: int = 4,
-        length_penalty: float = 0.6,
+        beam: int | None = None,
+        length_penalty: float | None = None,
         coverage_penalty: float = 0.0,
         patience: float | None = None,
         n_best: int = 1,
@@ -177,11 +186,12 @@ class TranslationMethods(ModelBase):
             [(alternative.text, alternative.score) for alternative in translation.sentences[0].alternatives]
         """
         options = _translation_options(
-            beam=beam,
-            length_penalty=length_penalty,
-            coverage_penalty=coverage_penalty,
-            patience=patience,
-            n_best=n_best,
+            replace(
+                search_options(self.config.decoding, beam, length_penalty),
+                coverage_penalty=coverage_penalty,
+                patience=patience,
+                n_best=n_best,
+            ),
             min_tokens=min_tokens,
             max_tokens=max_tokens,
             prefix=prefix,
@@ -206,7 +216,7 @@ class TranslationMethods(ModelBase):
                 f"{self.folder}: is a model of type {self.config.model.family}, which does not translate; "
                 "use an encoder-decoder model."
             )
-        obstacle = unsupported_search(options, is_ensemble=self.is_ensemble)
+        obstacle = unsupported_search(options, self.config, is_ensemble=self.is_ensemble)
         name = choose_engine(engine, self.config, obstacle)
         return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
 
@@ -228,12 +238,8 @@ class TranslationMethods(ModelBase):
 
 
 def _translation_options(
+    search: SearchOptions,
     *,
-    beam: int,
-    length_penalty: float,
-    coverage_penalty: float,
-    patience: float | None,
-    n_best: int,
     min_tokens: int,
     max_tokens: int | None,
     prefix: str,
@@ -248,7 +254,7 @@ def _translation_options(
 ) -> TranslationOptions:
     constraints = OutputConstraints(min_tokens, max_tokens, logits_processors=tuple(logits_processors))
     return TranslationOptions(
-        SearchOptions(beam, length_penalty, coverage_penalty, patience, n_best, constraints),
+        replace(search, constraints=constraints),
         split_sentences,
         max_source_tokens,
         prefix,

@@ -79,10 +79,12 @@ def run(
     label_column: LabelColumnOption = None,
     skip_invalid: SkipInvalidOption = False,
     beam: Annotated[
-        int | None, option(DECODING_PANEL, help="Beam width of a translator; 4 by default, 1 is greedy.")
+        int | None,
+        option(DECODING_PANEL, help="Beam width of a translator; 1 is greedy. By default the model's, usually 4."),
     ] = None,
     length_penalty: Annotated[
-        float | None, option(DECODING_PANEL, help="Exponent of the length penalty of a translator; 0.6 by default.")
+        float | None,
+        option(DECODING_PANEL, help="Length penalty of a translator; by default the model's, usually 0.6."),
     ] = None,
     engine: Annotated[
         str | None,

@@ -47,8 +47,8 @@ def run(
             DECODING_PANEL, help="Forced output text; for an encoder with a head, the expected label.", metavar="TEXT"
         ),
     ] = None,
-    beam: BeamOption = 4,
-    length_penalty: LengthPenaltyOption = 0.6,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
     max_tokens: MaxGeneratedOption = 20,
     at: Annotated[
         list[str] | None,
@@ -117,8 +117,8 @@ def compute_trace(
     model: "Model",
     text: str,
     *,
-    beam: int = 4,
-    length_penalty: float = 0.6,
+    beam: int | None = None,
+    length_penalty: float | None = None,
     max_tokens: int = 20,
     target: str | None = None,
     parses: str | None = None,

@@ -56,6 +56,10 @@ def run(
         print_text(json.dumps(costs.as_dict(), indent=2))
     else:
         _print_network(source or "defaults", config, costs)
+        if source is None or not Path(source).is_dir():  # a model folder has no settings of its training
+            _print_training(config)
+        if config.model.translates:
+            _print_decoding(config)
 
 
 def _config(source: str | None, settings: list[str]) -> "Config":
@@ -96,6 +100,26 @@ def _print_network(name: str, config: "Config", costs: "ModelSummary") -> None:
     print_text(f"{costs.forward_flops:,} forward, {costs.training_flops:,} in training")
     print_text("Memory for training in float32 with Adam, without activations: ", end="")
     print_text(", ".join(f"{name} {_format_bytes(size)}" for name, size in memory.items()))
+
+
+def _print_training(config: "Config") -> None:
+    training = config.training
+    batch = f"{training.batch_tokens * training.gradient_accumulation:,}"
+    tokens = f"{batch} source and {batch} target tokens" if config.model.translates else f"{batch} tokens"
+    average = f", average of {training.average_checkpoints} checkpoints" if training.average_checkpoints else ""
+    print_text(
+        f"Training: {training.steps:,} steps of at most {tokens}; {training.optimizer.kind}, "
+        f"{training.schedule.kind} schedule with {training.schedule.warmup_steps:,} steps of warmup, "
+        f"label smoothing {training.label_smoothing:g}{average}"
+    )
+
+
+def _print_decoding(config: "Config") -> None:
+    decoding = config.decoding
+    print_text(
+        f"Decoding: beam {decoding.beam}, length penalty {decoding.length_penalty:g}, "
+        f"at most {decoding.extra_tokens} tokens more than the source"
+    )
 
 
 def _print_presets(presets: "dict[str, ModelSummary]") -> None:

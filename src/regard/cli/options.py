@@ -96,9 +96,15 @@ SettingsOption = Annotated[
         MODEL_PANEL, "--set", help="Override a setting, such as training.steps=5000. Repeatable.", metavar="KEY=VALUE"
     ),
 ]
-BeamOption = Annotated[int, option(DECODING_PANEL, help="Beam width; 1 is greedy search.")]
+BeamOption = Annotated[
+    int | None, option(DECODING_PANEL, help="Beam width; 1 is greedy search. By default the model's, usually 4.")
+]
 LengthPenaltyOption = Annotated[
-    float, option(DECODING_PANEL, help="Exponent of the length penalty; larger values favor longer output.")
+    float | None,
+    option(
+        DECODING_PANEL,
+        help="Exponent of the length penalty; larger values favor longer output. By default the model's, usually 0.6.",
+    ),
 ]
 SuppressOption = Annotated[
     list[str] | None, option(DECODING_PANEL, help="Word that must not occur in the output. Repeatable.", metavar="WORD")

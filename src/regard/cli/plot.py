@@ -37,7 +37,7 @@ def run(
     target: Annotated[
         str | None, option(DECODING_PANEL, help="Forced output text, instead of decoding one.", metavar="TEXT")
     ] = None,
-    beam: BeamOption = 4,
+    beam: BeamOption = None,
     max_tokens: MaxGeneratedOption = 20,
     at: Annotated[
         str | None,

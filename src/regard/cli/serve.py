@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input_output import print_text
 from regard.cli.options import (
+    DECODING_PANEL,
     LIMITS_PANEL,
     MODEL_PANEL,
     OUTPUT_PANEL,
     SERVER_PANEL,
-    BeamOption,
     EngineOption,
     PrecisionOption,
     argument,
@@ -81,7 +81,7 @@ def run(
         str | None,
         option(MODEL_PANEL, help="Target language of translators that name none, such as it.", metavar="CODE"),
     ] = None,
-    beam: BeamOption = 4,
+    beam: Annotated[int, option(DECODING_PANEL, help="Beam width of requests that set none.")] = 4,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",
     max_queue: Annotated[int, option(LIMITS_PANEL, min=1, help="Queued requests per model.")] = 256,

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,8 +65,8 @@ def run(
     parses: ParseOption = None,
     output: OutputOption = None,
     ensemble: EnsembleOption = None,
-    beam: BeamOption = 4,
-    length_penalty: LengthPenaltyOption = 0.6,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
     coverage_penalty: Annotated[
         float, option(DECODING_PANEL, help="Penalty for source words that receive little attention.")
     ] = 0.0,
@@ -78,7 +79,8 @@ def run(
     ] = 1,
     min_tokens: Annotated[int, option(DECODING_PANEL, help="Minimum number of target tokens per sentence.")] = 1,
     max_tokens: Annotated[
-        int | None, option(DECODING_PANEL, help="Maximum number of target tokens; source length + 50 by default.")
+        int | None,
+        option(DECODING_PANEL, help="Maximum number of target tokens; by default source length + 50, or the model's."),
     ] = None,
     prefix: Annotated[
         str, option(DECODING_PANEL, help="Text that every translation starts with.", metavar="TEXT")
@@ -108,7 +110,7 @@ def run(
 ) -> None:
     """Translate a text, or the lines of stdin or a file: one output line per input line, in order."""
     from regard.api import load
-    from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
+    from regard.decoding.options import OutputConstraints, TranslationOptions, search_options
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
 
@@ -117,9 +119,14 @@ def run(
     check_text("--prefix", prefix, empty=True)
     for word in suppress or []:
         check_text("--suppress", word)
+    loaded = load(model, *(ensemble or []))
     options = TranslationOptions(
-        SearchOptions(
-            beam, length_penalty, coverage_penalty, patience, n_best, OutputConstraints(min_tokens, max_tokens)
+        replace(
+            search_options(loaded.config.decoding, beam, length_penalty),
+            coverage_penalty=coverage_penalty,
+            patience=patience,
+            n_best=n_best,
+            constraints=OutputConstraints(min_tokens, max_tokens),
         ),
         split,
         max_source_length,
@@ -138,7 +145,6 @@ def run(
         raise ConfigError("--resume: needs files to continue with; pass --input and --output.")
     if parses == input == "-":
         raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
-    loaded = load(model, *(ensemble or []))
     translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, has_parses=parses is not None)
     format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_text

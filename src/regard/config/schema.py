@@ -12,7 +12,7 @@ from regard.config.recurrent import (
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
 )
-from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
+from regard.config.training import DecodingConfig, TestingConfig, TrainingConfig, ValidationConfig
 from regard.config.transformer import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.registry import TASK_REGISTRY
 
@@ -72,6 +72,8 @@ class Config(BaseConfig):
     """How the network is validated during training."""
     testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
     """How a translator is evaluated on the test data."""
+    decoding: DecodingConfig = DecodingConfig()
+    """How a trained translator decodes by default."""
 
     @property
     def task(self) -> str:

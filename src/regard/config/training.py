@@ -308,6 +308,17 @@ class TestingConfig(BaseConfig):
     """`grouped`: pairs with the same source become one sentence with several references."""
 
 
+class DecodingConfig(BaseConfig):
+    """How a translator decodes unless a command or a request sets other options; stored with the model (§6.1)."""
+
+    beam: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Beam width; 1 is greedy search."""
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    """Exponent α of the length penalty; larger values favor longer translations."""
+    extra_tokens: Annotated[int, Field(ge=0, le=1000)] = 50
+    """Tokens that a translation may have more than its source."""
+
+
 class Word2VecConfig(BaseConfig):
     """How word vectors are trained."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from regard.config import DecodingConfig
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ MAX_LENGTH = 10**6  # tokens
 MAX_BEAM = 1000
 MIN_TEMPERATURE = 1e-4  # below it decoding is greedy: logits divided by less could overflow
 MIN_REPETITION_PENALTY = 0.01  # likewise
-EXTRA_TARGET_TOKENS = 50  # tokens that a translation may be longer than its source (§6.1)
 MAX_SOURCE_TOKENS = 250  # longer sentences are split: about the longest that networks see in training
 DEFAULT_GENERATED_TOKENS = 200
 DEFAULT_TEMPERATURE = 1.0  # of the command line, the HTTP API and Python alike
@@ -98,6 +98,20 @@ class SearchOptions:
 
 
 GREEDY = SearchOptions(beam=1)
+
+
+def search_options(
+    decoding: DecodingConfig, beam: int | None = None, length_penalty: float | None = None
+) -> SearchOptions:
+    """Return options of beam search; those that are None are the model's defaults.
+
+    >>> search_options(DecodingConfig(length_penalty=1.0), beam=8).length_penalty
+    1.0
+    """
+    return SearchOptions(
+        decoding.beam if beam is None else beam,
+        decoding.length_penalty if length_penalty is None else length_penalty,
+    )
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,8 @@ def check_tensors(network: Network, tensors: dict[str, Tensor], where: str) -> N
 
 def _saved_settings(config: Config) -> dict[str, Any]:
     """Return the settings that inference needs; for a language model also the context length of its training."""
-    saved = config.model_dump(mode="json", include={"model", "tokens"})
+    tables = {"model", "tokens", "decoding"} if config.model.translates else {"model", "tokens"}
+    saved = config.model_dump(mode="json", include=tables)
     if config.model.generates and config.data.context_length is not None:
         saved["data"] = {"context_length": config.data.context_length}
     return saved
@@ -127,6 +128,8 @@ def model_card(name: str, network: nn.Module, config: Config, origin: str = "") 
     model = config.model
     parameters = sum(parameter.numel() for parameter in network.parameters())
     table = model.model_dump(mode="json", exclude_none=True)
+    if model.translates:
+        table["decoding"] = config.decoding.model_dump(mode="json")
     lines = [
         f"# {name}",
         "",

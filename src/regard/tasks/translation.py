@@ -20,7 +20,7 @@ from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
-from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
+from regard.decoding.options import GREEDY, TranslationOptions, search_options
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import ProgressCallback, perplexity, scorable_pairs
@@ -169,11 +169,7 @@ class TranslationTask(NetworkTask):
             )
         if options.precision not in (None, *get_args(Precision)):
             raise ConfigError(f"there is no precision {options.precision!r}; the precisions are int8 and float32.")
-        search = SearchOptions()
-        if options.beam is not None:
-            search = replace(search, beam=options.beam)
-        if options.length_penalty is not None:
-            search = replace(search, length_penalty=options.length_penalty)
+        search = search_options(model.config.decoding, options.beam, options.length_penalty)
         translation = TranslationOptions(search, split_sentences=False)
         precision = cast(Precision, options.precision or "int8")
         engine = cast(EngineName, options.engine or "auto")  # checked by the translator

@@ -42,6 +42,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.threads",
     "validation",
     "testing",
+    "decoding",
     "model.dropout",
     "model.attention_dropout",
     "model.activation_dropout",

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from regard.choices import ENGINES, EngineName
 from regard.config import Config
 from regard.data.syntax import TokenFeatures
-from regard.decoding.options import EXTRA_TARGET_TOKENS, SamplingOptions, SearchOptions, TranslationOptions
+from regard.decoding.options import SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
@@ -51,12 +51,12 @@ class Engine(Protocol):
 def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
     """Return the maximum number of target tokens of each sentence, end token included.
 
-    Without a `max_tokens`, it is the length of the source plus 50 (§6.1).
+    Without a `max_tokens`, it is the length of the source plus the model's `decoding.extra_tokens`: 50 (§6.1).
     """
     max_tokens, positions = request.search.constraints.max_tokens, config.model.max_length
     limits = []
     for source in request.sources:
-        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if max_tokens is None else max_tokens
+        limit = len(source) + 1 + config.decoding.extra_tokens if max_tokens is None else max_tokens
         limits.append(limit if positions is None else min(limit, positions))
         if positions is not None and len(source) + 1 > positions:
             raise InputError(
@@ -83,7 +83,7 @@ def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> L
     return "torch"
 
 
-def unsupported_search(options: TranslationOptions, *, is_ensemble: bool) -> str | None:
+def unsupported_search(options: TranslationOptions, config: Config, *, is_ensemble: bool) -> str | None:
     """Return why CTranslate2 cannot run a search with these options; None if it can."""
     if is_ensemble:
         return "CTranslate2 does not support ensembles"
@@ -94,7 +94,8 @@ def unsupported_search(options: TranslationOptions, *, is_ensemble: bool) -> str
     constraints = options.search.constraints
     if constraints.logits_processors:
         return "logits processors are set"
-    if max(options.max_source_tokens + EXTRA_TARGET_TOKENS, constraints.max_tokens or 0) >= MAX_POSITIONS:
+    longest = max(options.max_source_tokens + config.decoding.extra_tokens, constraints.max_tokens or 0)
+    if longest >= MAX_POSITIONS:
         return f"it has only {MAX_POSITIONS:,} positions"
     if options.suppress or constraints.suppressed_words:
         return "words are suppressed"
