@@ -104,6 +104,22 @@ def test_two_tokens_of_a_word_have_tree_distance_zero() -> None:
     assert distance[3].tolist() == [1, 2, 2, 0]
 
 
+def test_documents_are_independent_in_a_window_around_padding() -> None:
+    """Padding between two documents: blocks are made of the tokens alone, so documents must move with them."""
+    window = WindowAttentionConfig(window=5)
+    network = make(
+        DecoderOnlyConfig(vocab_size=VOCABULARY, width=16, layers=1, heads=4, feed_forward=8, attention=window)
+    )
+    texts = [torch.randint(0, VOCABULARY, (1, length)) for length in (40, 57)]
+    row = torch.cat([texts[0], torch.zeros(1, 3).long(), texts[1]], dim=1)
+    mask = torch.ones_like(row).bool()
+    mask[:, 40:43] = False
+    documents = (torch.arange(row.size(1)) >= 43).long()[None]  # the padding has the number of the first document
+    together = network.decode(row, mask=mask, features={"document_ids": documents})
+    alone = torch.cat([network.decode(text) for text in texts], dim=1)
+    torch.testing.assert_close(together[mask], alone[0], atol=1e-9, rtol=0)
+
+
 @pytest.mark.parametrize("length", [33, 64, 65, 97])
 def test_a_window_over_several_blocks_equals_its_mask(length: int) -> None:
     window = WindowAttentionConfig(window=3)
