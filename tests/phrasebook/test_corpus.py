@@ -14,6 +14,7 @@ from regard.phrasebook.corpus import MIN_TRAIN_COUNT
 
 pytestmark = pytest.mark.slow  # generating the corpus takes seconds
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+SIDES = ("source", "target")
 VOWEL = "[aeiouàèéìòù]"
 IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|y)"
 
@@ -34,12 +35,17 @@ def test_distinct_pairs(pairs: list[AlignedPair]) -> None:
 
 
 def test_every_sentence_has_one_translation(pairs: list[AlignedPair]) -> None:
-    assert len({pair.source.rstrip(".") for pair in pairs}) == len(pairs)
+    translations: dict[str, set[str]] = {}
+    for pair in pairs:
+        source, target = (re.sub("[.?!]$", "", text.lower()) for text in (pair.source, pair.target))
+        translations.setdefault(source, set()).add(target)
+    assert {source: targets for source, targets in translations.items() if len(targets) > 1} == {}
+    assert len(translations) > 60_000
 
 
 def test_pairs_are_reproducible(pairs: list[AlignedPair]) -> None:
     digest = hashlib.sha256(repr([(pair.source, pair.target, pair.alignment) for pair in pairs]).encode())
-    assert digest.hexdigest()[:16] == "84742db57b26cdac"
+    assert digest.hexdigest()[:16] == "8fdb59bd5382d13b"
 
 
 def test_splits_hold_every_pair_in_order() -> None:
@@ -54,14 +60,14 @@ def test_splits_hold_every_pair_in_order() -> None:
 
 def test_dev_and_test_sentences_are_not_in_train() -> None:
     train = phrasebook.split("train")
-    sources, targets = ({re.sub("[.?!]$", "", getattr(pair, side)) for pair in train} for side in ("source", "target"))
+    sources, targets = ({re.sub("[.,?!]", "", getattr(pair, side)).lower() for pair in train} for side in SIDES)
     for pair in phrasebook.split("dev") + phrasebook.split("test"):
-        assert pair.source.rstrip(".?!") not in sources
-        assert pair.target.rstrip(".?!") not in targets
+        assert re.sub("[.,?!]", "", pair.source).lower() not in sources
+        assert re.sub("[.,?!]", "", pair.target).lower() not in targets
 
 
 def test_dev_and_test_words_are_frequent_in_train() -> None:
-    for side in ("source", "target"):
+    for side in SIDES:
         seen = Counter(
             word for pair in phrasebook.split("train") for word in words_and_punctuation(getattr(pair, side))
         )
@@ -69,10 +75,20 @@ def test_dev_and_test_words_are_frequent_in_train() -> None:
             assert all(seen[word] >= MIN_TRAIN_COUNT for word in words_and_punctuation(getattr(pair, side))), pair
 
 
-def test_first_sentence_is_in_test() -> None:
-    assert AlignedPair(
-        "I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))
-    ) in phrasebook.split("test")
+def test_known_sentences_are_in_test() -> None:
+    assert phrasebook.split("test")[:3] == [
+        AlignedPair("I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))),
+        AlignedPair(
+            "Your cat is a lovely cat",
+            "Il tuo gatto è un gatto adorabile",
+            ((0, 0), (0, 1), (1, 2), (2, 3), (3, 4), (4, 6), (5, 5)),
+        ),
+        AlignedPair(
+            "Man eats small dinosaur.",
+            "Un uomo mangia un dinosauro piccolo.",
+            ((0, 0), (0, 1), (1, 2), (2, 5), (3, 3), (3, 4), (4, 6)),
+        ),
+    ]
 
 
 def test_unknown_split_is_an_error() -> None:
@@ -85,12 +101,16 @@ def test_sentences_are_short_and_well_formed(pairs: list[AlignedPair]) -> None:
     assert 5 <= sum(lengths) / len(lengths) <= 8
     assert max(lengths) <= 15
     for lines in ([pair.source for pair in pairs], [pair.target for pair in pairs]):
-        assert violations(lines, "  ", r"\s[.,?!]", "^[^A-ZÈ]", r"[^\w.?!']$", r"[.?!]\s+[a-zè]", r"\b(\w+) \1\b") == []
+        assert violations(lines, "  ", r"\s[.,?!]", r"^\W", r"[^\w.?!']$", r"[.?!]\s+[a-zè]", r"\b(\w+) \1\b") == []
 
 
-def test_some_statements_have_no_full_stop(pairs: list[AlignedPair]) -> None:
+def test_some_sentences_are_typed_informally(pairs: list[AlignedPair]) -> None:
     open_ended = [pair for pair in pairs if pair.source[-1] not in ".?!"]
     assert 0.1 < len(open_ended) / len(pairs) < 0.25
+    small = [pair for pair in pairs if pair.source[0].islower()]
+    assert 0.05 < len(small) / len(pairs) < 0.12
+    assert sum(pair.target[0].islower() for pair in small) > 0.95 * len(small)  # the others begin with a name
+    assert 500 < sum(bool(re.search(r"'(?:t|m|re|ll|d)\b", pair.source)) for pair in pairs) < 5_000
     assert all((pair.source[-1] in ".?!") == (pair.target[-1] in ".?!") for pair in pairs)
 
 
@@ -105,7 +125,7 @@ def test_alignment_of_known_words(pairs: list[AlignedPair]) -> None:
     known = {
         "bread": "pane", "Rome": "roma", "yesterday": "ieri", "not": "non", "and": "e ed", "water": "acqua",
         "Marco": "marco", "red": "rosso rossa rossi rosse", "tomorrow": "domani", "two": "due", "with": "con",
-        "but": "ma", "?": "?", "never": "non mai", "keys": "chiavi", "because": "perché", "very": "molto molta",
+        "but": "ma", "?": "?", "never": "non mai", "keys": "chiavi", "because": "perché", "very": "molto molta mille",
         "seven": "sette", "please": "favore", "every": "ogni", "that": "che quel quello quell' quella",
     }  # fmt: skip
     counts: Counter[str] = Counter()
@@ -136,7 +156,7 @@ def test_articles_fit_the_following_word(pairs: list[AlignedPair]) -> None:
 
 
 def test_un_with_apostrophe_is_feminine(pairs: list[AlignedPair]) -> None:
-    feminine = "arancia oliva ora idea altra email isola università infermiera attrice insalata"
+    feminine = "arancia oliva ora idea altra email isola università infermiera attrice insalata acqua"
     either = "insegnante artista"
     for pair in pairs:
         for article, word in re.findall(r"\b([Uu]n'|[Uu]n )([aeiou]\w*)", pair.target):
@@ -197,7 +217,7 @@ def test_pronouns_have_the_gender_of_their_noun(pairs: list[AlignedPair]) -> Non
         if match and match[1] in nouns:
             assert re.search(rf"\? .*\b(?:{clitic[nouns[match[1]], match[2]]})", pair.target, re.IGNORECASE), pair
             counts += 1
-    assert counts > 50
+    assert counts > 30
 
 
 def test_english_verbs_agree(pairs: list[AlignedPair]) -> None:
@@ -211,6 +231,11 @@ def test_english_verbs_agree(pairs: list[AlignedPair]) -> None:
         == []
     )
     assert (
-        violations(lines, r"\b[Aa] (?!useful|university)[aeiou]", r"\b[Aa]n (?!honest|hour)[^aeiou]", r"n't\b|'(?!s\b)")
+        violations(
+            lines,
+            r"\b[Aa] (?!useful|university)[aeiou]",
+            r"\b[Aa]n (?!honest|hour)[^aeiou]",
+            r"'(?!(?:s|t|m|re|ll|d)\b)",
+        )
         == []
     )

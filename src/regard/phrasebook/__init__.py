@@ -8,8 +8,9 @@
 Every English sentence has one translation, so that exact matches can be counted. Where Italian has a choice, it is
 made once: `you` is tu and `you two` voi; I, we and they are masculine, and so are the doctor and the friend unless the
 sentence says otherwise; the past is the passato prossimo, `I am eating` is `sto mangiando`; pronouns precede the finite
-verb, `ti voglio vedere`; an `it` that refers to a noun has its gender, any other is `lo`. Three of four statements and
-requests end with a full stop; all questions end with `?`.
+verb, `ti voglio vedere`; an `it` that refers to a noun has its gender, any other is `lo`. Three of four statements
+end with a full stop, and nearly all questions with `?`. One sentence of twelve begins with a small letter, and some
+have contractions; the translation has the case and the final mark of its source.
 
 Alignments pair `words_and_punctuation`. Every word is aligned: a subject pronoun or an auxiliary that Italian drops
 to the verb whose ending expresses it, an article or preposition that one language lacks to its noun.

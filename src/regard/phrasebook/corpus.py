@@ -2,19 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from typing import Literal, get_args
 
 from regard.errors import ConfigError
-from regard.phrasebook import actions, complex_sentences, people, places, preferences, questions
-from regard.phrasebook.clauses import VERY_MUCH, Clause, Sentence, as_statement
-from regard.phrasebook.noun_phrases import YOU, I
-from regard.phrasebook.phrases import GlossedWord, align, spell, words_and_punctuation
+from regard.phrasebook import actions, complex_sentences, everyday, people, places, preferences, questions
+from regard.phrasebook.clauses import VERY_MUCH, Clause, Sentence, render
+from regard.phrasebook.informal import every_spelling, random_spelling, typed
+from regard.phrasebook.noun_phrases import YOU, I, noun_phrase
+from regard.phrasebook.nouns import NOUNS, attributive_adjectives
+from regard.phrasebook.phrases import words_and_punctuation
 from regard.phrasebook.sampling import PortableRandom
-from regard.phrasebook.verbs import FEELINGS
+from regard.phrasebook.verbs import ACTIONS, BE, FEELINGS
 
 SplitName = Literal["train", "dev", "test"]
 NUM_PAIRS = 70_000
@@ -32,6 +34,7 @@ _GRAMMAR: dict[str, dict[Callable[[PortableRandom], Sentence], int]] = {
         actions.states: 5,
         actions.owning: 2,
         actions.negative_pronouns: 4,
+        everyday.headlines: 4,
     },
     "people": {
         people.meeting: 7,
@@ -51,6 +54,8 @@ _GRAMMAR: dict[str, dict[Callable[[PortableRandom], Sentence], int]] = {
         people.sensations: 2,
         people.ages: 3,
         people.naming: 3,
+        everyday.kinds_of: 4,
+        everyday.origins: 3,
     },
     "places": {
         places.where_things_are: 5,
@@ -101,11 +106,30 @@ _GRAMMAR: dict[str, dict[Callable[[PortableRandom], Sentence], int]] = {
         complex_sentences.things_that: 5,
         complex_sentences.people_who: 3,
     },
+    "greetings": {
+        everyday.greetings: 6,
+        everyday.introductions: 1,
+        everyday.farewells: 3,
+        everyday.asking_for_help: 4,
+        everyday.requests: 3,
+    },
+    "things": {everyday.fragments: 5},
 }
 _DRAWS = tuple(
     (topic, draw) for topic, draws in _GRAMMAR.items() for draw, weight in draws.items() for _ in range(weight)
 )
-FIRST_SENTENCE = as_statement(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH)), "people"
+_LOVELY = next(how for how in attributive_adjectives(NOUNS["cat"]) if how.english == "lovely")
+_SMALL = next(how for how in attributive_adjectives(NOUNS["dinosaur"]) if how.english == "small")
+# sentences of well-known explanations of the Transformer, always in test: phrase, final mark and topic
+KNOWN_SENTENCES = (
+    (render(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH)), "", "people"),
+    (
+        render(Clause(noun_phrase(NOUNS["cat"], YOU), BE, after=(noun_phrase(NOUNS["cat"], "a", adjective=_LOVELY),))),
+        "",
+        "being",
+    ),
+    (everyday.headline(NOUNS["man"], ACTIONS["eat"], NOUNS["dinosaur"], _SMALL), ".", "doing"),
+)
 
 
 @dataclass(frozen=True)
@@ -126,20 +150,28 @@ def pairs() -> Iterator[AlignedPair]:
                 alignment=((0, 1), (1, 1), (2, 0), (3, 2), (4, 2)))
     """
     translations: dict[str, str] = {}
-    full_stops = PortableRandom(seed=2)
-    for sentence, topic in _sentences():
-        english, italian = sentence.phrase.english, sentence.phrase.italian
-        source, target = spell(english), spell(italian)
+    count = len(KNOWN_SENTENCES)
+    for phrase, mark, topic in KNOWN_SENTENCES:
+        source, target, _ = typed(phrase)
+        translations[source] = target
+        yield AlignedPair(*typed(phrase, mark), topic)
+    for phrase, topic, marks in everyday.FIXED:
+        source, target, _ = typed(phrase)
+        assert translations.setdefault(source, target) == target, f"{source!r} has two translations"
+        for spelling in every_spelling(phrase, marks):
+            count += 1
+            yield AlignedPair(*spelling, topic)
+    spellings = PortableRandom(seed=2)
+    for sentence, topic in _drawn_sentences():
+        source, target, _ = typed(sentence.phrase)
         repeats = _REPEATED_WORD.search(source) or _REPEATED_WORD.search(target)
-        if len(english) > MAX_ENGLISH_WORDS or repeats or source in translations:
+        if len(sentence.phrase.english) > MAX_ENGLISH_WORDS or repeats or source in translations:
             assert translations.get(source, target) == target, f"{source!r} is {translations[source]!r} and {target!r}"
             continue
-        full_stop = bool(translations) and full_stops.chance(75)  # the first sentence has none
-        mark = sentence.mark if sentence.mark != "." or full_stop else ""
-        end = (GlossedWord(mark, ("mark",)),) if mark else ()
         translations[source] = target
-        yield AlignedPair(source + mark, target + mark, align(english + end, italian + end), topic)
-        if len(translations) == NUM_PAIRS:
+        count += 1
+        yield AlignedPair(*random_spelling(spellings, sentence), topic)
+        if count == NUM_PAIRS:
             return
 
 
@@ -154,9 +186,8 @@ def split(name: SplitName) -> list[AlignedPair]:
     return list(_splits()[name])
 
 
-def _sentences() -> Iterator[tuple[Sentence, str]]:
+def _drawn_sentences() -> Iterator[tuple[Sentence, str]]:
     """Yield sentences with their topics, without end; they may repeat."""
-    yield FIRST_SENTENCE
     rng = PortableRandom(seed=1)
     while True:
         topic, draw = rng.choice(_DRAWS)
@@ -166,28 +197,38 @@ def _sentences() -> Iterator[tuple[Sentence, str]]:
 @cache
 def _splits() -> dict[SplitName, list[AlignedPair]]:
     everything = list(pairs())
-    return _split_pairs(everything, in_test=everything[0])
+    fixed = {_group_name(typed(phrase).target) for phrase, _, _ in everyday.FIXED}
+    known = {_group_name(typed(phrase).target) for phrase, _, _ in KNOWN_SENTENCES}
+    return _split_pairs(everything, in_test=known, in_train=fixed)
 
 
-def _split_pairs(pairs: Sequence[AlignedPair], in_test: AlignedPair) -> dict[SplitName, list[AlignedPair]]:
+def _split_pairs(
+    pairs: Sequence[AlignedPair], in_test: Collection[str], in_train: Collection[str]
+) -> dict[SplitName, list[AlignedPair]]:
     """Return the pairs by split, in order.
 
-    `He eats`, `She eats` and `Does he eat` have the same Italian words, so they stay together. A pair with a word that
-    is rare in train is moved to train: the test is of grammar, not of unknown words.
+    `He eats`, `She eats` and `Does he eat` have the same Italian words, so they stay together; so do all spellings of a
+    sentence. `in_test` and `in_train` are the names of groups whose split is fixed. Other pairs with a word that is
+    rare in train are moved to train: the test is of grammar, not of unknown words.
     """
     groups: dict[str, list[AlignedPair]] = {}
     for pair in pairs:
-        groups.setdefault(_without_mark(pair.target), []).append(pair)
+        groups.setdefault(_group_name(pair.target), []).append(pair)
     assigned: dict[str, SplitName] = {}
-    for target, group in groups.items():
-        assigned[target] = "test" if in_test in group else _split_by_hash(group[0].source)
-    counts = Counter(word for target, group in groups.items() if assigned[target] == "train" for word in _words(group))
-    for target, group in groups.items():
-        if assigned[target] != "train" and any(counts[word] < MIN_TRAIN_COUNT for word in _words(group)):
-            assigned[target] = "train"
+    for name, group in groups.items():
+        by_hash = "train" if name in in_train else _split_by_hash(group[0].source)
+        assigned[name] = "test" if name in in_test else by_hash
+    counts = Counter(word for name, group in groups.items() if assigned[name] == "train" for word in _words(group))
+    for name, group in groups.items():
+        if (
+            assigned[name] != "train"
+            and name not in in_test
+            and any(counts[word] < MIN_TRAIN_COUNT for word in _words(group))
+        ):
+            assigned[name] = "train"
     splits: dict[SplitName, list[AlignedPair]] = {"train": [], "dev": [], "test": []}
     for pair in pairs:
-        splits[assigned[_without_mark(pair.target)]].append(pair)
+        splits[assigned[_group_name(pair.target)]].append(pair)
     return splits
 
 
@@ -196,8 +237,13 @@ def _split_by_hash(source: str) -> SplitName:
     return next((name for name, numbers in _THOUSANDTHS.items() if number in numbers), "train")
 
 
-def _without_mark(text: str) -> str:
-    return text.rstrip(".?!")
+def _group_name(target: str) -> str:
+    """Return the words of a text in lower case, without punctuation.
+
+    >>> _group_name("Ciao, dov'è Anna?")
+    "ciao dov'è anna"
+    """
+    return re.sub(r"[^\w\s']", "", target.lower())
 
 
 def _words(group: Iterable[AlignedPair]) -> Iterable[tuple[str, str]]:

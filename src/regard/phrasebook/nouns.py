@@ -108,7 +108,7 @@ _TABLE = {
     "animal": """
         dog = cane m; cat = gatto m; bird = uccello m; horse = cavallo m; mouse/mice = topo m; cow = mucca f;
         rabbit = coniglio m; lion = leone m; squirrel = scoiattolo m; donkey = asino m; wolf/wolves = lupo m;
-        spider = ragno m; snake = serpente m""",
+        spider = ragno m; snake = serpente m; dinosaur = dinosauro m""",
     "person": """
         man/men = uomo/uomini m; woman/women = donna f; boy = ragazzo m; girl = ragazza f;
         child/children = bambino m; waiter = cameriere m; waitress = cameriera f; policeman/policemen = poliziotto m;
@@ -144,6 +144,10 @@ _TABLE = {
     "country": """
         Italy = Italia f; France = Francia f; Spain = Spagna f; Germany = Germania f; England = Inghilterra f;
         Greece = Grecia f; Portugal = Portogallo m""",
+    "far country": """
+        America = America f; Canada = Canada m; Brazil = Brasile m; Mexico = Messico m; China = Cina f;
+        Japan = Giappone m; India = India f; Russia = Russia f; Poland = Polonia f; Ireland = Irlanda f;
+        Scotland = Scozia f; Australia = Australia f; Africa = Africa f""",
     "measure": "piece = pezzo m; slice = fetta f; kilo = chilo m; litre = litro m; basket = cesto m",
 }
 
@@ -196,7 +200,7 @@ _COMPARATIVES = {
     "strong": "stronger", "big": "bigger", "small": "smaller", "new": "newer", "cheap": "cheaper", "fast": "faster",
     "slow": "slower", "long": "longer", "clean": "cleaner", "lazy": "lazier", "nice": "nicer", "quiet": "quieter",
     "ugly": "uglier", "dirty": "dirtier", "dark": "darker", "easy": "easier", "heavy": "heavier", "shy": "shyer",
-    "strange": "stranger",
+    "strange": "stranger", "lovely": "lovelier",
 }  # fmt: skip
 
 _COLORS = "red = rosso; white = bianco; black = nero; green = verde; blue = blu; yellow = giallo; grey = grigio; " \
@@ -242,16 +246,17 @@ _BY_KIND = {
     "ancient = antico (church castle tower bridge theatre library university house); famous = famoso (-pharmacy house "
     "apartment supermarket office); quiet = tranquillo (-tower bridge stadium airport); expensive = caro (hotel "
     "restaurant shop apartment house market supermarket); cheap = economico (hotel restaurant shop apartment market)",
-    "outdoors": f"{_SIZE}; beautiful = ^bello; quiet = tranquillo; famous = famoso (-garden sea)",
+    "outdoors": f"{_SIZE}; beautiful = ^bello; lovely = ^bello; quiet = tranquillo; famous = famoso (-garden sea)",
     "room": f"{_SIZE}; clean = pulito; dirty = sporco; dark = buio (-terrace balcony); empty = vuoto; "
     "comfortable = comodo",
-    "animal": f"{_SIZE}; black = nero (-lion squirrel); white = bianco (-lion squirrel); "
-    "old = vecchio (-spider mouse); lazy = pigro (-spider); intelligent = intelligente (-spider)",
+    "animal": f"{_SIZE}; black = nero (-lion squirrel dinosaur); white = bianco (-lion squirrel dinosaur); "
+    "old = vecchio (-spider mouse); lazy = pigro (-spider); intelligent = intelligente (-spider dinosaur); "
+    "lovely = adorabile",
     "matter": "easy = facile (question problem exam lesson exercise word answer); difficult = difficile (question "
     "problem exam lesson exercise word journey name answer); important = importante (-mistake name journey exercise); "
     "interesting = interessante (question answer problem idea lesson exercise journey); strange = strano "
     "(-exam lesson exercise); long = lungo (exam lesson exercise word journey answer)",
-    "person": f"good = ^bravo (-man tourist foreigner); {_CHARACTER}",
+    "person": f"good = ^bravo (-man tourist foreigner); lovely = adorabile (woman girl boy child); {_CHARACTER}",
     "job": f"good = ^bravo; {_CHARACTER}",
     "she": f"good = ^bravo; {_CHARACTER}",
     "country": f"beautiful = ^bello; interesting = interessante; expensive = caro; {_SIZE}",

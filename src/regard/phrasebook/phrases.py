@@ -77,15 +77,15 @@ def align(english: Sequence[GlossedWord], italian: Sequence[GlossedWord]) -> tup
     return tuple(sorted(set(pairs)))
 
 
-def spell(words: Iterable[GlossedWord]) -> str:
-    """Return the words as text; each sentence begins with a capital letter.
+def spell(words: Iterable[GlossedWord], capital: bool = True) -> str:
+    """Return the words as text; each sentence begins with a capital letter, the first one only if `capital`.
 
     >>> spell(phrase("where is the water ?", "dov' è l' acqua ?").italian)
     "Dov'è l'acqua?"
     """
-    line, capital, glued = "", True, True
+    line, glued = "", True
     for text, _ in words:
-        if not glued and text not in {",", ".", "?", "!", "'s"}:
+        if not glued and text not in {",", ".", "?", "!"} and not text.startswith("'"):
             line += " "
         line += text[0].upper() + text[1:] if capital else text
         capital = text in {".", "?", "!"}
@@ -93,7 +93,8 @@ def spell(words: Iterable[GlossedWord]) -> str:
     return line
 
 
-_WORD = re.compile(r"\w+(?:-\w+)*(?='s\b)|'s\b|\w+(?:-\w+)*'?|[^\w\s]")
+_ENDING = r"'(?:s|t|m|re|ll|d)\b"  # of possessives and contractions
+_WORD = re.compile(rf"\w+(?:-\w+)*(?={_ENDING})|{_ENDING}|\w+(?:-\w+)*'?|[^\w\s]")
 
 
 def words_and_punctuation(text: str) -> list[str]:
@@ -103,6 +104,8 @@ def words_and_punctuation(text: str) -> list[str]:
     ["L'", 'amica', 'di', 'Anna', 'ha', "trent'", 'anni', '.']
     >>> words_and_punctuation("Anna's friend is thirty-one?")
     ['Anna', "'s", 'friend', 'is', 'thirty-one', '?']
+    >>> words_and_punctuation("I don't know.")
+    ['I', 'don', "'t", 'know', '.']
     """
     return _WORD.findall(text)
 
