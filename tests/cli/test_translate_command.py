@@ -246,7 +246,7 @@ def test_long_sentences_are_split_and_counted(translator: Path) -> None:
 def test_json_output(translator: Path) -> None:
     done = regard("translate", translator, "--json", "--n-best", "2", stdin="w4 w5\n\n")
     first, second = (json.loads(line) for line in done.out.splitlines())
-    assert second == {"source": "", "translation": "", "sentences": []}
+    assert second == {"source": "", "translation": "", "out_of_domain": False, "sentences": []}
     (sentence,) = first["sentences"]
     assert sentence["tokens"] == ["w4", "w5"]
     best, other = sentence["alternatives"]

@@ -1,16 +1,20 @@
 """`/v1/translate`: tokens, scores, alignments and alternatives, and its error messages."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from random_models import SMALL, saved
+from regard.config import EncoderDecoderConfig
+from regard.decoding.domain import DOMAIN_FILE, Domain
 from regard.serving.access import AccessPolicy
 from regard.serving.app import build_app
-from regard.serving.loaded_models import LoadedModel
+from regard.serving.loaded_models import LoadedModel, load_models
 from regard.serving.schemas import DirectRoute
 from regard.serving.service import Service
-from servers import RunningServer
+from servers import RunningServer, run_server
 
 
 def test_tokens_scores_alignments_and_alternatives(server: RunningServer, loaded_models: list[LoadedModel]) -> None:
@@ -28,6 +32,30 @@ def test_tokens_scores_alignments_and_alternatives(server: RunningServer, loaded
         assert sum(alternative["token_scores"]) == pytest.approx(alternative["log_probability"], abs=1e-3)
     assert response["timings"]["batch_size"] == 1
     assert response["timings"]["compute_ms"] > 0
+
+
+def test_sentences_unlike_the_training_data_are_flagged(tmp_path: Path) -> None:
+    saved(tmp_path / "en-it", EncoderDecoderConfig(**SMALL))
+    domain = Domain(description="numbers and words", min_confidence=1.0, rare_tokens=(7,))
+    (tmp_path / "en-it" / DOMAIN_FILE).write_text(domain.to_json())
+    with run_server(Service(load_models([str(tmp_path / "en-it")]))) as running:
+        (translation,) = running.post("/v1/translate", {"text": "w4 w7"}).json()["translations"]
+        (copied,) = running.post("/v1/translate", {"text": "12:30"}).json()["translations"]
+        (about,) = running.get("/v1/about").json()["models"]
+    assert translation["out_of_domain"]
+    (sentence,) = translation["sentences"]
+    assert sentence["flags"] == ["unknown_pieces", "low_confidence"]
+    assert sentence["unknown_words"] == ["w7"]
+    assert 0 < sentence["confidence"] < 1
+    assert (copied["out_of_domain"], copied["sentences"][0]["flags"]) == (False, [])
+    assert about["covers"] == "numbers and words"
+
+
+def test_models_without_a_domain_flag_only_unknown_tokens(server: RunningServer) -> None:
+    known, unknown = server.post("/v1/translate", {"text": ["w4 w7", "w4 zebra"]}).json()["translations"]
+    assert (known["out_of_domain"], unknown["out_of_domain"]) == (False, True)
+    assert unknown["sentences"][0]["unknown_words"] == ["zebra"]
+    assert "covers" not in server.get("/v1/about").json()["models"][0]
 
 
 def test_texts_are_returned_in_order(server: RunningServer) -> None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
 from regard.choices import EngineName, Precision
 from regard.data.readers.aligned import ParseSource, attach_parses
+from regard.decoding.domain import Domain, DomainCheck, read_domain
 from regard.decoding.engines import Engine, choose_engine, unsupported_search
 from regard.decoding.options import (
     MAX_SOURCE_TOKENS,
@@ -173,6 +175,8 @@ class TranslationMethods(ModelBase):
     ) -> list[Translation]:
         """Translate texts and return sentences, alternatives, tokens and scores.
 
+        Sentences that are unlike the training data are flagged: `sentences[0].flags`, `out_of_domain`.
+
         Args:
             texts: A text or several; the result is always a list.
             n_best: Number of alternatives of each sentence; at most `beam`.
@@ -218,7 +222,20 @@ class TranslationMethods(ModelBase):
             )
         obstacle = unsupported_search(options, self.config, is_ensemble=self.is_ensemble)
         name = choose_engine(engine, self.config, obstacle)
-        return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
+        engine_of_model = self._engine(name, precision)
+        return Translator(engine_of_model, self.config, self.tokenizer, self.target_tokenizer, self._domain_check)
+
+    @cached_property
+    def domain(self) -> Domain | None:
+        """What the training data cover; None for a model without this information, such as an imported one."""
+        return read_domain(self.folder)
+
+    @cached_property
+    def _domain_check(self) -> DomainCheck:
+        domain = self.domain
+        if domain is not None and self.is_ensemble:  # the limit of one network says nothing about several
+            domain = domain.model_copy(update={"min_confidence": None})
+        return DomainCheck.of(domain, self.tokenizer, self.config.tokens.unknown)
 
     def _engine(self, name: str, precision: Precision) -> Engine:
         key = (name, precision if name == "ctranslate2" else "")

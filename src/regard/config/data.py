@@ -63,6 +63,8 @@ class DataConfig(BaseConfig):
     """Validation data; by default a fraction of `train` is held out."""
     test: CorpusConfig = CorpusConfig()
     """Test data, on which the best model is evaluated at the end."""
+    description: Annotated[str, Field(max_length=1000)] = ""
+    """What the data cover, in words; translators store it, and the web page shows it."""
     store: str | None = None
     """Folder of prepared data shared by several runs; by default each run has its own."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.05

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.decoding.domain import DomainFlag
+
 JSON_DIGITS = 4
 
 
@@ -70,6 +72,24 @@ class TranslatedSentence:
     """The tokens of the source."""
     alternatives: list[Alternative]
     """The translations, best first."""
+    flags: "tuple[DomainFlag, ...]" = ()
+    """Why the sentence is unlike the training data: `unknown_pieces`, `low_confidence`; empty if it is like them."""
+    unknown_words: tuple[str, ...] = ()
+    """Words with tokens that are never or hardly ever seen in training."""
+    confidence: float | None = None
+    """exp(mean log-probability of the tokens) of the best translation; None if unknown, as in greedy search without
+    token scores."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return everything for JSON."""
+        return {
+            "source": self.source,
+            "tokens": self.tokens,
+            "alternatives": [alternative.as_dict() for alternative in self.alternatives],
+            "confidence": None if self.confidence is None else _rounded(self.confidence),
+            "flags": list(self.flags),
+            "unknown_words": list(self.unknown_words),
+        }
 
 
 @dataclass(frozen=True)
@@ -83,19 +103,18 @@ class Translation:
     parts: int = 0
     """The number of parts that sentences which were too long were split into."""
 
+    @property
+    def out_of_domain(self) -> bool:
+        """Whether a sentence is unlike the training data, so that its translation should not be relied on."""
+        return any(sentence.flags for sentence in self.sentences)
+
     def as_dict(self) -> dict[str, object]:
         """Return everything for JSON."""
         return {
             "source": self.source,
             "translation": self.text,
-            "sentences": [
-                {
-                    "source": sentence.source,
-                    "tokens": sentence.tokens,
-                    "alternatives": [alternative.as_dict() for alternative in sentence.alternatives],
-                }
-                for sentence in self.sentences
-            ],
+            "out_of_domain": self.out_of_domain,
+            "sentences": [sentence.as_dict() for sentence in self.sentences],
         }
 
 

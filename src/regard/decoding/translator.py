@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import exp, isfinite
 
 from regard.config import Config, NetworkConfig
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.domain import DomainCheck
 from regard.decoding.engines import Engine, SearchRequest
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
@@ -27,11 +29,19 @@ def check_parses(model: NetworkConfig, *, has_parses: bool) -> None:
 class Translator:
     """Translates lines with an engine and the tokenizers of both languages, which may be the same."""
 
-    def __init__(self, engine: Engine, config: Config, source: Tokenizer, target: Tokenizer) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        config: Config,
+        source: Tokenizer,
+        target: Tokenizer,
+        domain_check: DomainCheck | None = None,
+    ) -> None:
         self.engine = engine
         self.config = config
         self._source = source
         self._target = target
+        self._domain_check = domain_check or DomainCheck.of(None, source, config.tokens.unknown)
 
     def translate(
         self, lines: Sequence[str], options: TranslationOptions, parses: Sequence[Parse | None] | None = None
@@ -133,11 +143,9 @@ class Translator:
         self, line: "_EncodedLine", hypotheses: Iterator[list[Hypothesis]], options: TranslationOptions
     ) -> Translation:
         sentences = [
-            TranslatedSentence(
-                part.text,
-                self._source.ids_to_tokens(part.ids),
-                [self._copy(part, options)] if part.is_copied else self._alternatives(next(hypotheses), part, options),
-            )
+            self._copied_sentence(part, options)
+            if part.is_copied
+            else self._translated_sentence(part, next(hypotheses), options)
             for part in line.parts
         ]
         if line.parts and all(part.is_copied for part in line.parts):
@@ -146,10 +154,24 @@ class Translator:
             text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
         return Translation(line.text, text, sentences, line.split_parts)
 
-    def _copy(self, part: "_Part", options: TranslationOptions) -> Alternative:
+    def _copied_sentence(self, part: "_Part", options: TranslationOptions) -> TranslatedSentence:
         """Return a sentence without letters as its own translation."""
         tokens = self._target.ids_to_tokens(self._target.encode(part.text))
-        return Alternative(part.text, tokens, 0.0, 0.0, True, [0.0] * len(tokens) if options.token_scores else None)
+        scores = [0.0] * len(tokens) if options.token_scores else None
+        copy = Alternative(part.text, tokens, 0.0, 0.0, True, scores)
+        return TranslatedSentence(part.text, self._source.ids_to_tokens(part.ids), [copy])
+
+    def _translated_sentence(
+        self, part: "_Part", hypotheses: Sequence[Hypothesis], options: TranslationOptions
+    ) -> TranslatedSentence:
+        alternatives, check = self._alternatives(hypotheses, part, options), self._domain_check
+        best, confidence = alternatives[0], None
+        if isfinite(best.log_probability) and (options.token_scores or options.search.beam > 1):
+            confidence = exp(best.log_probability / max(1, len(best.tokens) + best.ended))
+        flags = check.flags(part.ids, confidence)
+        unknown_words = check.unknown_words(part.text) if "unknown_pieces" in flags else ()
+        tokens = self._source.ids_to_tokens(part.ids)
+        return TranslatedSentence(part.text, tokens, alternatives, flags, unknown_words, confidence)
 
     def _alternatives(
         self, hypotheses: Sequence[Hypothesis], part: "_Part", options: TranslationOptions

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.readers.base import Pair
 from regard.data.store import TokenStore
+from regard.decoding.domain import CALIBRATION_SENTENCES, DOMAIN_FILE, Domain, calibrate
 from regard.decoding.options import GREEDY, TranslationOptions, search_options
+from regard.decoding.results import Translation
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import ProgressCallback, perplexity, scorable_pairs
@@ -51,6 +53,7 @@ from regard.training.automatic_settings import (
 from regard.training.display import Sample
 from regard.training.task import (
     Ability,
+    BoundTask,
     Check,
     Evaluation,
     EvaluationOptions,
@@ -191,6 +194,10 @@ class TranslationTask(NetworkTask):
         likelihood = reference_likelihood(model, pairs, count)
         return Evaluation(settings, evaluate_translations(sentences, outputs, likelihood, bleu_tokenizer))
 
+    def model_files(self, bound: BoundTask[Any], check: Check) -> dict[str, str]:
+        """What the training data cover."""
+        return {DOMAIN_FILE: bound.domain(check).to_json()} if isinstance(bound, BoundTranslation) else {}
+
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTranslation":
         """Bind the task to pairs and a network."""
         return BoundTranslation(config, prepared, network)
@@ -259,6 +266,16 @@ class BoundTranslation:
         search = replace(GREEDY, beam=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, sentences, replace(AS_TRAINED, search=search), check)
 
+    def domain(self, check: Check) -> Domain:
+        """What the training data cover, with limits that few validation sentences exceed."""
+        options = replace(AS_TRAINED, token_scores=True)
+        translations = self._translate(self._valid.pairs(CALIBRATION_SENTENCES), options, check)
+        sentences = [sentence for translation in translations for sentence in translation.sentences]
+        confidences = [sentence.confidence for sentence in sentences if sentence.confidence is not None]
+        counts = np.bincount(self._store.columns[0].ids, minlength=len(self.tokenizer))
+        ids = self.tokenizer.encode_batch([sentence.source for sentence in sentences])
+        return calibrate(confidences, counts, ids, self.config.data.description)
+
     def _pair_batch(self, examples: Ids, position: DataPosition) -> PairBatch:
         tokens = self.config.tokens
         if self._dropout is None:
@@ -288,24 +305,26 @@ class BoundTranslation:
     def _measure(
         self, split: PreparedSplit, sentences: Sequence[EvaluationSentence], options: TranslationOptions, check: Check
     ) -> ValidationResult:
-        from regard.decoding.engines.pytorch import TorchEngine
-
         loss = self._loss(split.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if not sentences:
             return ValidationResult(scores)
         pairs, settings = [sentence.pair for sentence in sentences], self.config.validation
-        engine = TorchEngine([self.network], self.config, check)
-        translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
-        parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
-        translations = translator.translate([pair.source for pair in pairs], options, parses)
-        outputs = [translation.text for translation in translations]
+        outputs = [translation.text for translation in self._translate(pairs, options, check)]
         references = [sentence.references for sentence in sentences]
         metrics = score_translations(outputs, references, bleu_tokenizer=settings.bleu_tokenizer)
         scores |= {**metrics.values, "sentences": len(sentences)}
         shown = zip(pairs[: settings.samples], outputs, strict=False)
         samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
         return ValidationResult(scores, samples, metrics.signatures, _ranked(sentences, outputs))
+
+    def _translate(self, pairs: Sequence[Pair], options: TranslationOptions, check: Check) -> list[Translation]:
+        from regard.decoding.engines.pytorch import TorchEngine
+
+        engine = TorchEngine([self.network], self.config, check)
+        translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
+        parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
+        return translator.translate([pair.source for pair in pairs], options, parses)
 
 
 def _sentences(pairs: Sequence[Pair], references: str) -> list[EvaluationSentence]:

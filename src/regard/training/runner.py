@@ -262,6 +262,9 @@ class Results:
 def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
     """Measure the result, write it to the run folder, and return its summary."""
     results = finish(trainer)
+    with swapped_weights(trainer.network, _best_weights(trainer)):
+        for name, content in task_of(trainer.config).model_files(trainer.task, trainer.check).items():
+            run.write(f"best/{name}", content)
     if base is not None and (before := run.read_info().get("base")):
         with swapped_weights(trainer.network, _best_weights(trainer)):
             results.scores["base_before"] = before["scores"]

@@ -227,6 +227,10 @@ class NetworkTask(Task):
     def bind(self, config: Config, prepared: "PreparedData", network: "Network") -> BoundTask[Any]:
         """Bind the task to prepared data and a network."""
 
+    def model_files(self, bound: BoundTask[Any], check: Check) -> dict[str, str]:
+        """Further files of the finished model, by name; the network of `bound` has the best weights."""
+        return {}
+
     def evaluate(
         self,
         model: TrainedModel,

@@ -96,6 +96,7 @@ class ModelInfo(BaseModel):
     parameters: int
     settings: dict[str, Any]
     card: str
+    covers: str | None = None
 
 
 class AboutLimits(BaseModel):
@@ -152,6 +153,7 @@ def _model_info(loaded: LoadedModel) -> ModelInfo:
         parameters=sum(parameter.numel() for parameter in loaded.model.network.parameters()),
         settings=config.model_dump(mode="json"),
         card=_card(loaded),
+        covers=(loaded.model.domain.description or None) if loaded.translates and loaded.model.domain else None,
         **languages,
     )
 

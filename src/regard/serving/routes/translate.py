@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.decoding.domain import DomainFlag
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
 from regard.serving.access import bearer_credentials, check_api_key
 from regard.serving.errors import ApiError
@@ -76,6 +77,9 @@ class SentenceItem(BaseModel):
     source: str
     tokens: list[str]
     alternatives: list[AlternativeItem]
+    confidence: float | None
+    flags: list[DomainFlag]
+    unknown_words: list[str]
 
 
 class TranslationItem(BaseModel):
@@ -83,6 +87,7 @@ class TranslationItem(BaseModel):
 
     source: str
     translation: str
+    out_of_domain: bool
     sentences: list[SentenceItem]
 
 
