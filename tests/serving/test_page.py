@@ -30,6 +30,7 @@ from page_site import (  # noqa: F401  # fixtures
 from pages import wait_for_view
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
+from regard.decoding.domain import DOMAIN_FILE, Domain
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.interpret.trace import Trace
 from regard.serving.access import AccessPolicy
@@ -56,6 +57,25 @@ def test_a_translation_appears_while_typing(page: Page, translator: LoadedModel)
     page.locator(".output-word").first.click()
     expect(page.locator(".detail h3").first).to_have_text("Source words")
     expect(page.locator(".detail .candidate")).to_have_count(6)
+
+
+def test_a_line_says_what_the_model_covers_and_flags_other_text(chromium: Browser, tmp_path: Path) -> None:
+    saved(tmp_path / "en-it", EncoderDecoderConfig(**SMALL))
+    domain = Domain(description="words with <b>numbers</b>.", rare_tokens=(7,))
+    (tmp_path / "en-it" / DOMAIN_FILE).write_text(domain.to_json())
+    with run_server(Service(load_models([str(tmp_path / "en-it")]))) as server:
+        page = chromium.new_page(base_url=server.url)
+        page.goto("/")
+        line = page.locator("#domain")
+        expect(line).to_have_text("Covers: words with <b>numbers</b>.")
+        page.locator("#source").fill("w4 w7")
+        expect(line).to_have_text(
+            "Unlike the training data (unknown words: w7): do not rely on this translation. "
+            "Covers: words with <b>numbers</b>."
+        )
+        page.locator("#source").fill("w4 w8")
+        expect(line).to_have_text("Covers: words with <b>numbers</b>.")
+        page.close()
 
 
 def test_a_text_is_continued_and_every_token_has_candidates(page: Page) -> None:

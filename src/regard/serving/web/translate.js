@@ -29,6 +29,7 @@ export async function showTranslate(root, app, state) {
     "aria-live": "polite",
     "aria-labelledby": "target-label",
   });
+  const domain = h("p", { class: "note", id: "domain", "aria-live": "polite" }, domainNote([], about.covers));
   const others = h("div", { class: "others" });
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const latency = h("p", { class: "latency", id: "latency" });
@@ -44,6 +45,7 @@ export async function showTranslate(root, app, state) {
         { class: "pane" },
         h("p", { class: "label", id: "target-label" }, about.target.name),
         target,
+        domain,
         h("div", { class: "pane-footer" }, latency, inside),
       ),
     ),
@@ -59,6 +61,7 @@ export async function showTranslate(root, app, state) {
     requestCount += 1;
     inside.href = link({ view: "look" });
     replace(detail);
+    replace(domain, domainNote([], about.covers));
     if (!text.trim()) return (replace(target), replace(others), replace(latency));
     latest = new AbortController();
     const began = performance.now();
@@ -91,6 +94,7 @@ export async function showTranslate(root, app, state) {
       ),
     );
     const sentences = lines.flatMap((line) => line.sentences);
+    replace(domain, domainNote(sentences, about.covers));
     const ambiguous = sentences.filter((sentence) => sentence.alternatives.length > 1);
     replace(
       others,
@@ -162,6 +166,17 @@ export async function showTranslate(root, app, state) {
   await translate();
   target.querySelectorAll(".output-word")[state.word - 1]?.click();
   source.focus({ preventScroll: true });
+}
+
+/** Says which sentences are unlike the training data, and what these cover. @param {any[]} sentences @param {string | undefined} covers */
+function domainNote(sentences, covers) {
+  const words = sentences.flatMap((sentence) => sentence.unknown_words);
+  const reasons = [
+    words.length ? `unknown words: ${words.slice(0, 5).join(", ")}${words.length > 5 ? ", …" : ""}` : "",
+    sentences.some((sentence) => sentence.flags.includes("low_confidence")) ? "low confidence" : "",
+  ].filter(Boolean);
+  const warning = reasons.length ? `Unlike the training data (${reasons.join("; ")}): do not rely on this translation.` : "";
+  return [warning, covers ? `Covers: ${covers}` : ""].filter(Boolean).join(" ");
 }
 
 /** Source words of a target word, and alternatives to it. @param {Trace} trace @param {string[]} pageWords @param {number} n @param {any} word */
