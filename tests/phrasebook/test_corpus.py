@@ -91,6 +91,12 @@ def test_known_sentences_are_in_test() -> None:
     ]
 
 
+def test_coverage_has_the_numbers_of_words() -> None:
+    words = {word.lower() for pair in phrasebook.split("train") for word in words_and_punctuation(pair.source)}
+    assert 1_250 <= len(words) < 1_350
+    assert phrasebook.coverage().endswith("About 1,300 English words, in sentences of up to 14 words.")
+
+
 def test_unknown_split_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"The phrasebook has no split 'valid'; it has train, dev and test\."):
         phrasebook.split("valid")  # type: ignore[arg-type]

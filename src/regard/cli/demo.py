@@ -11,6 +11,8 @@ from regard.cli.options import OUTPUT_PANEL, QuietOption, examples, option
 EXAMPLES = examples("regard demo", "regard demo --out runs/my-demo")
 SENTENCES = [
     "I love you very much.",
+    "Hi, how are you?",
+    "Your cat is a lovely cat.",
     "Where is the station?",
     "I would like two coffees, please.",
     "She does not see them.",
@@ -29,13 +31,17 @@ def run(
     from regard.api import load
     from regard.cli.train import print_results
     from regard.config import ConfigSource, load_sources
+    from regard.phrasebook import coverage
     from regard.training.display import display_for
     from regard.training.runner import run_training
     from regard.training.setup import TrainRequest
 
     suffixes = {"train": "", "valid": "-dev", "test": "-test"}
-    splits = {split: {"files": [f"builtin:phrasebook{suffix}"]} for split, suffix in suffixes.items()}
-    sources = [*load_sources("phrasebook"), ConfigSource("regard demo", {"data": splits})]
+    data: dict[str, object] = {split: {"files": [f"builtin:phrasebook{suffix}"]} for split, suffix in suffixes.items()}
+    sources = [
+        *load_sources("phrasebook"),
+        ConfigSource("regard demo", {"data": data | {"description": coverage()}}),
+    ]
     request = TrainRequest(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
     finished = run_training(request, display_for(sys.stderr, quiet))
     print_results(finished)
@@ -44,6 +50,8 @@ def run(
     print_text("\nTranslations:")
     for sentence, translation in zip(SENTENCES, model.translate(SENTENCES), strict=True):
         print_text(f"  {sentence.ljust(width)}  {translation}")
+    print_text(f"\nThe model covers: {coverage()}")
+    print_text("Other input is flagged on the page and in the output of regard translate --json.")
     folder = shlex.quote(str(finished.folder))
     regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"
     print_text("\nNext steps:")

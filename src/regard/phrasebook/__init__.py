@@ -16,7 +16,7 @@ Alignments pair `words_and_punctuation`. Every word is aligned: a subject pronou
 to the verb whose ending expresses it, an article or preposition that one language lacks to its noun.
 """
 
-from regard.phrasebook.corpus import AlignedPair, SplitName, pairs, split
+from regard.phrasebook.corpus import AlignedPair, SplitName, coverage, pairs, split
 from regard.phrasebook.phrases import words_and_punctuation
 
-__all__ = ["AlignedPair", "SplitName", "pairs", "split", "words_and_punctuation"]
+__all__ = ["AlignedPair", "SplitName", "coverage", "pairs", "split", "words_and_punctuation"]

@@ -186,6 +186,16 @@ def split(name: SplitName) -> list[AlignedPair]:
     return list(_splits()[name])
 
 
+def coverage() -> str:
+    """Return what the phrasebook covers, in words."""
+    words = {word.lower() for pair in _splits()["train"] for word in words_and_punctuation(pair.source)}
+    return (
+        "Everyday English and Italian: greetings, family and friends, food, shopping, travel, work, daily routine, "
+        f"times and weather. About {round(len(words), -2):,} English words, in sentences of up to {MAX_ENGLISH_WORDS} "
+        "words."
+    )
+
+
 def _drawn_sentences() -> Iterator[tuple[Sentence, str]]:
     """Yield sentences with their topics, without end; they may repeat."""
     rng = PortableRandom(seed=1)

@@ -16,6 +16,7 @@ from regard.phrasebook.clauses import (
     join,
     render,
 )
+from regard.phrasebook.italian import Gender
 from regard.phrasebook.noun_phrases import (
     OWNERS,
     YOU,
@@ -219,12 +220,13 @@ def farewells(rng: PortableRandom) -> Sentence:
 
 
 # what visitors look for, besides buildings
+_SIGHT_GENDERS: tuple[Gender, ...] = ("m", "f", "f", "f", "m")
 _SIGHTS = (
     *(noun_phrase(noun) for noun in nouns("bathroom bathroom kitchen beach market station bank hotel restaurant")),
     *(
         NounPhrase(entry.english, entry.italian, gender)
         for gender, entry in zip(
-            ("m", "f", "f", "f", "m"),
+            _SIGHT_GENDERS,
             _read("""
                 the toilet = il bagno; the/1 train/2 station/2 = la/1 stazione/2; the police = la polizia;
                 the/1 bus/3 stop/2 = la/1 fermata/2 dell'/3 autobus/3; the/1 city/2 centre/2 = il/1 centro/2
