@@ -110,6 +110,7 @@ _GRAMMAR: dict[str, dict[Callable[[PortableRandom], Sentence], int]] = {
         everyday.greetings: 6,
         everyday.introductions: 1,
         everyday.farewells: 3,
+        everyday.replies: 8,
         everyday.asking_for_help: 4,
         everyday.requests: 3,
     },

@@ -219,6 +219,26 @@ def farewells(rng: PortableRandom) -> Sentence:
     return Sentence(join(rng.choice(_GOODBYES), _separator(rng), rng.choice(_PARTING_WORDS)), rng.choice("!."))
 
 
+def replies(rng: PortableRandom) -> Sentence:
+    """Yes, I understand. Marco, the weather is nice. Congratulations, I am very happy. Hey, what time is it?"""
+    opening = rng.choice((*_YES_NO, *GREETINGS, *THANKS[:2], *_EXCUSES, *_OPENINGS))
+    if rng.chance(30):
+        opening = rng.choice(_ADDRESSED)
+    if rng.chance(30):
+        return Sentence(join(opening, _separator(rng), rng.choice(_QUESTIONS)), "?")
+    return Sentence(join(opening, _separator(rng), rng.choice(_REPLIES)), rng.choice("..!"))
+
+
+_OPENINGS = _read(
+    "OK = va bene; of course = certo; maybe = forse; perfect = perfetto; great = ottimo; well done = bravo"
+)
+_QUESTIONS = (*_PERSONAL_QUESTIONS, *_PRACTICAL_QUESTIONS, *_PRACTICAL_QUESTIONS, *_SHORT_QUESTIONS)
+_REPLIES = (
+    *(_ANSWERS + _DIFFICULTIES + _WELL + _STATEMENTS + _STATEMENTS),
+    *(_WISHES + _WISHES + _EXCLAMATIONS + _PARTING_WORDS + _MEETING + _MEETING),
+)
+
+
 # what visitors look for, besides buildings
 _SIGHT_GENDERS: tuple[Gender, ...] = ("m", "f", "f", "f", "m")
 _SIGHTS = (
