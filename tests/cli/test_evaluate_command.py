@@ -11,6 +11,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from starlette.testclient import TestClient
 
 import regard as package
 from commands import regard
@@ -18,6 +19,9 @@ from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.data.readers.base import Pair
 from regard.errors import DataError
+from regard.serving.app import build_app
+from regard.serving.loaded_models import LoadedModel
+from regard.serving.service import Service
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
 
@@ -36,7 +40,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outputs(models: Path) -> list[str]:
     model = package.load(models / "translator")
-    return model.translate(SOURCES, beam=2, length_penalty=1.0, split_sentences=False, engine="torch")
+    return model.translate(SOURCES, beam=2, length_penalty=1.0, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +99,35 @@ def test_scores_by_sentence_length(models: Path, pairs: Path, outputs: list[str]
     assert short["chrf"] == CHRF().corpus_score(outputs[:2], [references[:2]]).score
 
 
+@pytest.mark.parametrize("options", [[], ["--split-sentences"], ["--no-split-sentences"]])
+def test_the_same_rule_as_translate_python_and_http(tmp_path: Path, options: list[str]) -> None:
+    """Lines of several sentences have the same translations everywhere."""
+    folder, sources = (
+        tmp_path / "translator",
+        ["W4 w5. W6 w7!", "w8. W9? W10 w11 w12.", "w13", "W14. W15 w16 w17 w18 w19."],
+    )
+    saved(folder, EncoderDecoderConfig(**SMALL))
+    config = json.loads((folder / "config.json").read_text())
+    config["data"] = {"trained_tokens": 5, "trained_sentences": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\tw20\n" for source in sources))
+    engine = ["--engine", "torch", *options]
+    output = tmp_path / "out.txt"
+    arguments = ["evaluate", folder, "--data", tmp_path / "pairs.tsv", "--output", output, "--json", "-q"]
+    rules = {"": "above 2 sentences or 5 tokens", "--split-sentences": "always", "--no-split-sentences": "never"}
+    assert json.loads(regard(*map(str, arguments), *engine).out)["split_sentences"] == rules["".join(options)]
+    translated = output.read_text().splitlines()
+    assert regard("translate", folder, *engine, stdin="\n".join(sources)).out.splitlines() == translated
+    forced = {"": None, "--split-sentences": True, "--no-split-sentences": False}["".join(options)]
+    model = package.load(folder)
+    assert model.translate(sources, split_sentences=forced, engine="torch") == translated
+    loaded = LoadedModel("model", model, ("en", "it"), engine="torch")
+    with TestClient(build_app(Service([loaded], beam=4))) as client:
+        body = {"text": sources, "split_sentences": forced}
+        response = client.post("/v1/translate", json=body, headers={"host": "localhost"}).json()
+    assert [line["translation"] for line in response["translations"]] == translated
+
+
 def test_grouped_references(models: Path, outputs: list[str], tmp_path: Path) -> None:
     data = tmp_path / "several.tsv"
     data.write_text(f"{SOURCES[0]}\tw20 w21\n{SOURCES[1]}\tw20 w21\n{SOURCES[0]}\t{outputs[0]}\n")
@@ -121,7 +154,7 @@ def test_table_has_every_score_with_its_signature(models: Path, pairs: Path) -> 
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[:2] == [
         f"{models / 'translator'} on {pairs}",
-        "beam 2, length penalty 1.0, engine torch",
+        "beam 2, length penalty 1.0, engine torch, split sentences always",
     ]
     for name, key in (("BLEU", "bleu"), ("chrF", "chrf"), ("TER", "ter")):
         assert f"{name} {scores[key]:.1f}" in lines
@@ -165,7 +198,7 @@ def test_ctranslate2_is_the_default_engine(models: Path, pairs: Path) -> None:
     result = json.loads(done.out)
     assert (result["engine"], result["precision"], result["beam"]) == ("ctranslate2", "float32", 4)
     done = regard("evaluate", models / "translator", "--data", pairs)
-    assert "beam 4, length penalty 0.6, engine ctranslate2, precision int8\n" in done.out
+    assert "beam 4, length penalty 0.6, engine ctranslate2, precision int8, split sentences always\n" in done.out
 
 
 def test_translator_on_the_builtin_phrasebook(models: Path) -> None:

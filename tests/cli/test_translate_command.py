@@ -238,7 +238,7 @@ def test_memory_is_bounded_on_long_input(translator: Path) -> None:
 
 
 def test_long_sentences_are_split_and_counted(translator: Path) -> None:
-    done = regard("translate", translator, "--max-source-length", "4", stdin="w4 w5 w6, w7 w8 w9 w10\n")
+    done = regard("translate", translator, "--max-source-tokens", "4", stdin="w4 w5 w6, w7 w8 w9 w10\n")
     assert done.out.count("\n") == 1
     assert done.err == "regard: sentences that were too long were translated in 2 parts.\n"
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
+from regard.data.sentence_splitting import (
+    group_sentences,
+    join_sentences,
+    sentence_spans,
+    split_sentences,
+    split_to_fit,
+    unwrap_lines,
+)
 
 SPLITS = [
     (["I love you.", "Do you love me?", "Yes!"], " "),
@@ -31,6 +38,44 @@ def test_splitting_drops_only_spaces(line: str) -> None:
     sentences = split_sentences(line)
     assert "".join("".join(sentences).split()) == "".join(line.split())
     assert all(sentence == sentence.strip() and sentence for sentence in sentences)
+
+
+@given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 4), st.integers(1, 20))
+def test_groups_of_sentences_are_consecutive_and_as_large_as_allowed(
+    lengths: list[int], max_sentences: int, max_tokens: int
+) -> None:
+    groups = group_sentences(lengths, max_sentences, max_tokens)
+    assert [n for first, last in groups for n in range(first, last)] == list(range(len(lengths)))
+    sizes = [sum(lengths[first:last]) for first, last in groups]
+    for n, (first, last) in enumerate(groups):
+        assert last - first <= max_sentences
+        assert sizes[n] <= max_tokens or last - first == 1
+        if n + 1 < len(groups) and last - first < max_sentences:
+            assert sizes[n] + lengths[last] > max_tokens
+
+
+def test_spans_are_those_of_the_sentences() -> None:
+    line = "  One two.   Three!\t"
+    assert [line[start:end] for start, end in sentence_spans(line)] == split_sentences(line) == ["One two.", "Three!"]
+
+
+def test_hard_wrapped_lines_are_joined_to_paragraphs() -> None:
+    text = "# Title\nI love you\nvery much.\n\n\n* one\n  more\n2. two\n---\n> quote\n\n你好，\n再见。\n"
+    paragraphs = list(unwrap_lines(text.split("\n")))
+    assert [paragraph for _, paragraph in paragraphs] == [
+        "# Title",
+        "I love you very much.",
+        "",
+        "",
+        "* one more",
+        "2. two",
+        "---",
+        "> quote",
+        "",
+        "你好，再见。",
+        "",
+    ]
+    assert sum(count for count, _ in paragraphs) == len(text.split("\n"))
 
 
 def test_empty_lines_have_no_sentences() -> None:

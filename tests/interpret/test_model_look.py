@@ -97,5 +97,5 @@ def test_notes_name_differences_from_translate() -> None:
         "W5 w9. W7 w12.",
         search=SearchOptions(constraints=OutputConstraints(min_tokens=3, max_tokens=3)),
     )
-    assert trace.notes[0] == "`regard translate` would split this text into 2 sentences; the trace treats it as one."
+    assert trace.notes[0] == "`regard translate` would split this text into 2 parts; the trace treats it as one."
     assert trace.decoded.finished or trace.notes[1] == "The output reached the maximum length before its end token."

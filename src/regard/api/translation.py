@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.choices import EngineName, Precision
+from regard.choices import EngineName, Precision, TextFormat
 from regard.data.readers.aligned import ParseSource, attach_parses
 from regard.decoding.domain import Domain, DomainCheck, read_domain
 from regard.decoding.engines import Engine, choose_engine, unsupported_search
@@ -43,8 +43,10 @@ class TranslateKeywords(TypedDict, total=False):
     suppress: Sequence[str]
     copy_unknown: bool
     copy_symbols: bool
-    split_sentences: bool
+    split_sentences: bool | None
     max_source_tokens: int
+    unwrap: bool
+    format: TextFormat
     logits_processors: "Sequence[str | LogitsProcessor]"
     parses: ParseSource | None
     engine: EngineName
@@ -82,8 +84,10 @@ class TranslationMethods(ModelBase):
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
         copy_symbols: bool = True,
-        split_sentences: bool = True,
+        split_sentences: bool | None = None,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
+        unwrap: bool = False,
+        format: TextFormat = "text",
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         parses: ParseSource | None = None,
         engine: EngineName = "auto",
@@ -92,7 +96,7 @@ class TranslationMethods(ModelBase):
         """Translate texts.
 
         Args:
-            texts: A text, a sequence of texts, or an iterator, which may be endless. Each text is one line.
+            texts: A text, a sequence of texts, or an iterator, which may be endless.
             beam: Number of open hypotheses of beam search; 1 is greedy search. None: the model's default, usually 4.
             length_penalty: α of the length normalization; larger values favor longer translations. None: the model's
                 default, usually 0.6.
@@ -105,8 +109,11 @@ class TranslationMethods(ModelBase):
             suppress: Words that are never generated.
             copy_unknown: Replace unknown tokens by the source word with the highest attention.
             copy_symbols: Copy sentences without letters, such as --- or a timestamp.
-            split_sentences: Split texts into sentences, and translate each on its own.
+            split_sentences: Translate each sentence on its own (True), or never split texts (False). None:
+                split only texts that have more sentences or tokens than the training data.
             max_source_tokens: Sentences with more tokens are split at punctuation.
+            unwrap: Join the lines of a paragraph before they are translated; blank lines separate paragraphs.
+            format: "html" translates the text between tags, and puts inline tags back by word alignment.
             logits_processors: Registered names or `LogitsProcessor` objects.
             parses: For models with syntax positions: the path of a CoNLL-U file, or one CoNLL-U text per text.
             engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
@@ -139,6 +146,8 @@ class TranslationMethods(ModelBase):
             copy_symbols=copy_symbols,
             split_sentences=split_sentences,
             max_source_tokens=max_source_tokens,
+            unwrap=unwrap,
+            format=format,
             logits_processors=logits_processors,
         )
         checked = check_texts("translate", texts)
@@ -164,8 +173,10 @@ class TranslationMethods(ModelBase):
         suppress: Sequence[str] = (),
         copy_unknown: bool = False,
         copy_symbols: bool = True,
-        split_sentences: bool = True,
+        split_sentences: bool | None = None,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
+        unwrap: bool = False,
+        format: TextFormat = "text",
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         token_scores: bool = False,
         attention: bool = False,
@@ -204,6 +215,8 @@ class TranslationMethods(ModelBase):
             copy_symbols=copy_symbols,
             split_sentences=split_sentences,
             max_source_tokens=max_source_tokens,
+            unwrap=unwrap,
+            format=format,
             logits_processors=logits_processors,
             token_scores=token_scores,
             attention=attention,
@@ -263,8 +276,10 @@ def _translation_options(
     suppress: Sequence[str],
     copy_unknown: bool,
     copy_symbols: bool,
-    split_sentences: bool,
+    split_sentences: bool | None,
     max_source_tokens: int,
+    unwrap: bool,
+    format: TextFormat,
     logits_processors: "Sequence[str | LogitsProcessor]",
     token_scores: bool = False,
     attention: bool = False,
@@ -280,6 +295,8 @@ def _translation_options(
         attention,
         copy_unknown,
         copy_symbols,
+        unwrap,
+        format,
     )
 
 

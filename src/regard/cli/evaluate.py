@@ -30,6 +30,7 @@ from regard.cli.options import (
     SkipInvalidOption,
     SourceColumnOption,
     SourceOption,
+    SplitSentencesOption,
     TargetColumnOption,
     TargetOption,
     TextColumnOption,
@@ -86,6 +87,7 @@ def run(
         float | None,
         option(DECODING_PANEL, help="Length penalty of a translator; by default the model's, usually 0.6."),
     ] = None,
+    split_sentences: SplitSentencesOption = None,
     engine: Annotated[
         str | None,
         option(DECODING_PANEL, help="Decoding engine: auto (default), torch or ctranslate2.", metavar="NAME"),
@@ -131,7 +133,16 @@ def run(
         raise ConfigError(f"{loaded.folder} is {family} without a head, which predicts nothing; pass another model.")
     task = task_of(loaded.config)
     options = EvaluationOptions(
-        beam, length_penalty, engine, precision, None, bleu_tokenizer, references, context_length, tag_column
+        beam,
+        length_penalty,
+        engine,
+        precision,
+        None,
+        bleu_tokenizer,
+        references,
+        context_length,
+        tag_column,
+        split_sentences,
     )
     _check_options(options, task, loaded, output)
     with closing(display_for(sys.stderr, quiet)) as display, _output_file(output) as write:

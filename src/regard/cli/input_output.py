@@ -5,7 +5,7 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
@@ -149,7 +149,7 @@ def process_lines(
     with open_output(output) as write, progress_bar(input, output, description) as advance:
         for lines in prefetch(read_lines(input, invalid), MAX_LINES_AT_ONCE):
             write(process(lines))
-            advance(lines)
+            advance(len(lines))
     report_skipped_lines(invalid)
 
 
@@ -240,13 +240,13 @@ def _print_lines(lines: Iterable[str]) -> None:
 @contextmanager
 def progress_bar(
     input: str, output: Path | None, description: str = "translating", done: int = 0
-) -> Iterator[Callable[[Sequence["Line"]], None]]:
+) -> Iterator[Callable[[int], None]]:
     """Show the progress over the lines of a file on stderr, if the results go elsewhere.
 
     A terminal gets a bar; a log file gets a line every `LOG_SECONDS`. `done` lines were processed before.
     """
     if (input == "-" and not _stdin_is_file()) or (output is None and sys.stdout.isatty()):
-        yield lambda lines: None
+        yield lambda count: None
         return
     if not sys.stderr.isatty():
         total = None if input == "-" else _count_lines(input)
@@ -259,7 +259,7 @@ def progress_bar(
     columns = (TextColumn(description), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
         task = bar.add_task(description, total=total, completed=done)
-        yield lambda lines: bar.advance(task, len(lines))
+        yield lambda count: bar.advance(task, count)
 
 
 class ProgressLog:
@@ -271,9 +271,9 @@ class ProgressLog:
         self._done = self._done_before = done
         self._start = self._last = time.monotonic()
 
-    def advance(self, lines: Sequence["Line"]) -> None:
+    def advance(self, count: int) -> None:
         """Count lines."""
-        self._done += len(lines)
+        self._done += count
         now = time.monotonic()
         if now - self._last < LOG_SECONDS:
             return

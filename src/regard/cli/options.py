@@ -99,6 +99,15 @@ SettingsOption = Annotated[
 BeamOption = Annotated[
     int | None, option(DECODING_PANEL, help="Beam width; 1 is greedy search. By default the model's, usually 4.")
 ]
+SplitSentencesOption = Annotated[
+    bool | None,
+    option(
+        DATA_PANEL,
+        "--split-sentences/--no-split-sentences",
+        help="Translate each sentence of a line on its own, or none; by default only in lines longer than in training.",
+        show_default=False,
+    ),
+]
 LengthPenaltyOption = Annotated[
     float | None,
     option(

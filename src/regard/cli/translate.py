@@ -31,9 +31,11 @@ from regard.cli.options import (
     ParseOption,
     PrecisionOption,
     SkipInvalidOption,
+    SplitSentencesOption,
     SuppressOption,
     VerboseOption,
     argument,
+    check_choice,
     check_engine,
     check_text,
     examples,
@@ -92,10 +94,27 @@ def run(
     copy_symbols: Annotated[
         bool, option(DECODING_PANEL, help="Copy sentences without letters, such as --- or timestamps.")
     ] = True,
-    split: Annotated[bool, option(DATA_PANEL, help="Split lines into sentences and translate them one by one.")] = True,
-    max_source_length: Annotated[
-        int, option(DATA_PANEL, min=1, help="Longer sentences, in tokens, are split at punctuation.")
+    split_sentences: SplitSentencesOption = None,
+    max_source_tokens: Annotated[
+        int, option(DATA_PANEL, min=1, help="Sentences with more tokens are split at punctuation.")
     ] = 250,
+    unwrap: Annotated[
+        bool,
+        option(
+            DATA_PANEL,
+            "--unwrap",
+            help="Join the lines of a paragraph first: one output line per paragraph or blank line.",
+        ),
+    ] = False,
+    text_format: Annotated[
+        str,
+        option(
+            DATA_PANEL,
+            "--format",
+            help="text, or html: the input is one document, whose inline tags are put back by word alignment.",
+            metavar="NAME",
+        ),
+    ] = "text",
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",
     as_json: Annotated[
@@ -108,8 +127,9 @@ def run(
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Translate a text, or the lines of stdin or a file: one output line per input line, in order."""
+    """Translate a text, or the lines of stdin or a file: one output line per input line, in order, or HTML."""
     from regard.api import load
+    from regard.choices import TEXT_FORMATS
     from regard.decoding.options import OutputConstraints, TranslationOptions, search_options
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
@@ -128,14 +148,16 @@ def run(
             n_best=n_best,
             constraints=OutputConstraints(min_tokens, max_tokens),
         ),
-        split,
-        max_source_length,
+        split_sentences,
+        max_source_tokens,
         prefix,
         tuple(suppress or ()),
         token_scores=as_json,
         attention=as_json,
         copy_unknown=copy_unknown,
         copy_symbols=copy_symbols,
+        unwrap=unwrap,
+        format=check_choice("--format", text_format, TEXT_FORMATS),  # type: ignore[arg-type]
     )
     if text is not None:
         check_text("TEXT", text, empty=True)
@@ -143,11 +165,16 @@ def run(
             raise ConfigError("TEXT and --input are both to be translated; pass one of them.")
     if resume and (input == "-" or output is None):
         raise ConfigError("--resume: needs files to continue with; pass --input and --output.")
+    if parses is not None and (unwrap or text_format == "html"):
+        name = "--unwrap" if unwrap else "--format html"
+        raise ConfigError(f"{name}: joins lines, but each line has a parse of its own; remove --parses or {name}.")
+    if text_format == "html" and n_best > 1 and not as_json:
+        raise ConfigError("--n-best: prints translations of sentences, not of HTML; add --json, or remove it.")
     if parses == input == "-":
         raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
     translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, has_parses=parses is not None)
-    format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_text
+    format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_html if text_format == "html" else _as_text
     partial = None
     if resume and output is not None:
         from regard.cli.resumable import ResumableOutput, job_key
@@ -190,12 +217,17 @@ def _translate_lines(
         _open_lines(output, partial) as write,
         progress_bar(source, output, done=partial.lines if partial else 0) as advance,
     ):
+        done = partial.lines if partial else 0
         if partial is not None and partial.lines:
             print(f"regard: continuing after {partial.lines:,} lines.", file=sys.stderr)
         if isinstance(input, str):
             every_line = read_lines(input, invalid)
         else:
             every_line = (Line(text, source, number) for number, text in enumerate(input, start=1))
+        if options.format == "html":
+            every_line = _document(every_line)
+        elif options.unwrap:
+            every_line = _unwrap(every_line)
         every_row = _with_parses(every_line, parses, invalid)
         for rows in prefetch(islice(every_row, partial.lines if partial else 0, None), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
@@ -206,7 +238,8 @@ def _translate_lines(
             )
             write(results, len(lines))
             parts += sum(translation.parts for translation in translations)
-            advance(lines)
+            advance(lines[-1].number - done)
+            done = lines[-1].number
     report_skipped_lines(invalid)
     if parts:
         print_text(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
@@ -225,6 +258,33 @@ def _open_lines(
         yield lambda results, lines: write(results)
 
 
+def _document(lines: "Iterator[Line]") -> "Iterator[Line]":
+    """Join all lines; the document has the number of its last line."""
+    from regard.data.lines import Line
+
+    every_line = list(lines)
+    if every_line:
+        yield Line("\n".join(line.text or "" for line in every_line), every_line[-1].file, len(every_line))
+
+
+def _unwrap(lines: "Iterator[Line]") -> "Iterator[Line]":
+    """Join the lines of paragraphs; a paragraph has the number of its last line."""
+    from regard.data.lines import Line
+    from regard.data.sentence_splitting import unwrap_lines
+
+    number, source = 0, ""
+
+    def texts() -> Iterator[str]:
+        nonlocal source
+        for line in lines:
+            source = line.file
+            yield line.text or ""
+
+    for count, text in unwrap_lines(texts()):
+        number += count
+        yield Line(text, source, number)
+
+
 def _with_parses(
     lines: "Iterator[Line]", parses: str | None, invalid: "InvalidLines"
 ) -> "Iterator[tuple[Line, Parse | None]]":
@@ -239,6 +299,10 @@ def _with_parses(
 
 def _as_text(translation: "Translation", number: int) -> str:
     return to_one_line(translation.text)
+
+
+def _as_html(translation: "Translation", number: int) -> str:
+    return translation.text
 
 
 def _as_n_best(translation: "Translation", number: int) -> str:

@@ -77,6 +77,11 @@ class DataConfig(BaseConfig):
     """Pairs whose longer side has more than this many times the tokens of the other are left out."""
     context_length: Size | None = None
     """Context length of language models in tokens; the default is the number of learned positions, or 256."""
+    trained_tokens: Size | None = None
+    """Translators: texts of up to this many source tokens are not split into sentences; by default a length that 99 of
+    100 training sources do not exceed."""
+    trained_sentences: Size | None = None
+    """Translators: the same for the number of sentences; by default the most that 1 in 500 training sources has."""
     documents: Literal["concatenated", "separate"] = "concatenated"
     """Language models: `concatenated` cuts one stream of text into blocks; `separate` masks other documents."""
     tag_column: Annotated[int, Field(ge=1, le=1000)] | None = None

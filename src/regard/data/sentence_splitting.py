@@ -2,11 +2,11 @@
 
 By rules: a sentence ends at `.`, `!`, `?` or `…` before a space and a character that can begin a sentence, but not
 after an abbreviation or an initial, nor before a lowercase letter. In Chinese and Japanese the marks alone end a
-sentence.
+sentence. Consecutive sentences can be grouped up to a size, and hard-wrapped lines joined into paragraphs.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 ENGLISH = """mr mrs ms dr prof st jr sr vs etc inc ltd co corp gen col lt capt sgt rev hon fig no vol pp eg ie approx
     dept est jan feb mar apr jun jul aug sep sept oct nov dec"""
@@ -17,6 +17,7 @@ CLOSING = "\"'”’»)\\]}"
 _END = re.compile(rf"(?<=[.!?…])([{CLOSING}]*)\s+(?=[^\s])|(?<=[。！？])([{CLOSING}」』）]*)\s*(?=[^\s])")
 _LAST_WORD = re.compile(r"([^\W\d_]+(?:\.[^\W\d_]+)*)\.$")
 _CJK = re.compile(r"[\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]")
+_ITEM = re.compile(r"\s*(?:[-*+•–—>|]|#{1,6}|\d{1,3}\.|\(?(?:\d{1,3}|[A-Za-z])\))\s")
 CUT_PATTERNS = (  # where to cut a long sentence, best first
     r"[.!?…;:。！？；：][\"'”’»)\]]*",
     r"[,،，、][\"'”’»)\]]*|\s[–—-](?=\s)",
@@ -30,15 +31,73 @@ def split_sentences(line: str) -> list[str]:
     >>> split_sentences('Dr. Smith left. "Why?" she asked. It was 3.14 p.m.')
     ['Dr. Smith left.', '"Why?" she asked.', 'It was 3.14 p.m.']
     """
-    sentences, start = [], 0
+    return [line[start:end] for start, end in sentence_spans(line)]
+
+
+def sentence_spans(line: str) -> list[tuple[int, int]]:
+    """Return start and end of each sentence of a line, without surrounding spaces."""
+    spans, start = [], 0
     for match in _END.finditer(line):
         end = match.end(1) if match.group(1) is not None else match.end(2)
         if not line[start:end].strip() or not _is_end(line[start:end], line[match.end() :]):
             continue
-        sentences.append(line[start:end].strip())
+        spans.append((start, end))
         start = match.end()
-    rest = line[start:].strip()
-    return [*sentences, rest] if rest else sentences
+    spans.append((start, len(line)))
+    return [
+        (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
+        for start, end in spans
+        if (text := line[start:end]).strip()
+    ]
+
+
+def group_sentences(lengths: Sequence[int], max_sentences: int, max_tokens: int) -> list[tuple[int, int]]:
+    """Group consecutive sentences of these lengths; return the first and last + 1 of each group.
+
+    A group has at most `max_sentences` sentences and `max_tokens` tokens; a longer sentence is a group of its own.
+
+    >>> group_sentences([4, 5, 3, 20, 2], max_sentences=3, max_tokens=10)
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    groups: list[tuple[int, int]] = []
+    tokens = 0
+    for number, length in enumerate(lengths):
+        if groups and number - groups[-1][0] < max_sentences and tokens + length <= max_tokens:
+            groups[-1], tokens = (groups[-1][0], number + 1), tokens + length
+        else:
+            groups.append((number, number + 1))
+            tokens = length
+    return groups
+
+
+def starts_paragraph(line: str) -> bool:
+    """Return whether a line of hard-wrapped text does not continue the line before it.
+
+    Such lines are blank, have no letters, or begin with the mark of a list item, a heading, a quote or a table row.
+
+    >>> [starts_paragraph(line) for line in ["", "---", "- one", "2. two", "# three", "more words."]]
+    [True, True, True, True, True, False]
+    """
+    return not any(map(str.isalpha, line)) or _ITEM.match(line) is not None
+
+
+def unwrap_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Join the lines of each paragraph of hard-wrapped text; yield the number of its lines, and its text.
+
+    Blank lines, headings and lines without letters are paragraphs of their own.
+
+    >>> list(unwrap_lines(["I love you", "very much.", "", "- Yes.", "- No,", "  never."]))
+    [(2, 'I love you very much.'), (1, ''), (1, '- Yes.'), (2, '- No, never.')]
+    """
+    paragraph, is_single = list[str](), False
+    for line in lines:
+        if paragraph and (starts_paragraph(line) or is_single):
+            yield len(paragraph), join_sentences(paragraph)
+            paragraph = []
+        paragraph.append(line.strip() if paragraph else line.rstrip())
+        is_single = not any(map(str.isalpha, paragraph[0])) or paragraph[0].startswith("#")
+    if paragraph:
+        yield len(paragraph), join_sentences(paragraph)
 
 
 def _is_end(before: str, after: str) -> bool:

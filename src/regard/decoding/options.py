@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from regard.choices import TEXT_FORMATS, TextFormat
 from regard.config import DecodingConfig
 from regard.errors import ConfigError
 
@@ -163,8 +164,8 @@ class TranslationOptions:
     """Options of the translation of lines."""
 
     search: SearchOptions = field(default_factory=SearchOptions)
-    split_sentences: bool = True
-    """Split lines into sentences, and translate each on its own."""
+    split_sentences: bool | None = None
+    """Translate each sentence of a line on its own; None: only in lines that are longer than the training data."""
     max_source_tokens: int = MAX_SOURCE_TOKENS
     """Sentences with more tokens are split at punctuation."""
     prefix: str = ""
@@ -179,6 +180,14 @@ class TranslationOptions:
     """Replace unknown tokens by the source word with the highest attention."""
     copy_symbols: bool = True
     """Copy sentences without letters, such as `---`, a number or a timestamp, instead of translating them."""
+    unwrap: bool = False
+    """Join the lines of a paragraph before they are translated; blank lines separate paragraphs."""
+    format: TextFormat = "text"
+    """`html`: translate the text between tags, and put inline tags back by word alignment."""
+
+    def __post_init__(self) -> None:
+        if self.format not in TEXT_FORMATS:
+            raise ConfigError(f"format is {str(self.format)!r}; it should be {' or '.join(TEXT_FORMATS)}.")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class TranslatedSentence:
-    """A sentence of a line, or a part of a sentence that was too long, with its translations."""
+    """One or more sentences of a line, or a part of a sentence that was too long, with their translations."""
 
     source: str
     tokens: list[str]
@@ -102,6 +102,8 @@ class Translation:
     sentences: list[TranslatedSentence]
     parts: int = 0
     """The number of parts that sentences which were too long were split into."""
+    alternatives: list[str] = field(default_factory=list)
+    """The next best translations: of each sentence the alternative of the same rank, or its last, joined."""
 
     @property
     def out_of_domain(self) -> bool:

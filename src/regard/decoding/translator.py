@@ -1,17 +1,20 @@
 """Translation of text: split into sentences, tokenize, search, detokenize and join. Torch-free."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from math import exp, isfinite
 
 from regard.config import Config, NetworkConfig
-from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
+from regard.data.html_text import HtmlText
+from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit, unwrap_lines
 from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.domain import DomainCheck
 from regard.decoding.engines import Engine, SearchRequest
+from regard.decoding.markup import with_marks
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
+from regard.decoding.segmentation import EncodedText, SplitRule, split_lines, split_rule
 from regard.errors import ConfigError
 
 
@@ -24,6 +27,24 @@ def check_parses(model: NetworkConfig, *, has_parses: bool) -> None:
         )
     if has_parses and not model.needs_parses:
         raise ConfigError("the model has no syntax positions and uses no parses; remove them.")
+
+
+def join_translations(
+    source: str, translations: Sequence[Translation], join: Callable[[Sequence[str]], str]
+) -> Translation:
+    """Return the translation of a text from those of its parts; `join` makes a text of the texts of all parts."""
+    others = max((len(translation.alternatives) for translation in translations), default=0)
+
+    def of_rank(rank: int) -> str:
+        return join([[translation.text, *translation.alternatives][: rank + 1][-1] for translation in translations])
+
+    return Translation(
+        source,
+        of_rank(0),
+        [sentence for translation in translations for sentence in translation.sentences],
+        sum(translation.parts for translation in translations),
+        [of_rank(rank) for rank in range(1, others + 1)],
+    )
 
 
 class Translator:
@@ -48,67 +69,124 @@ class Translator:
     ) -> list[Translation]:
         """Return one translation per text; that of an empty text is empty.
 
-        If sentences are split, each line of a text is translated on its own, and blank lines stay.
+        Unless sentences are never split, each line of a text is translated on its own, and blank lines stay; with
+        `options.unwrap`, each paragraph. `segmentation` has the rule by which sentences are translated together.
         A network that needs parses receives one per line. Such lines are not split, since a tree cannot be split at a
         comma; lines without a parse, which are empty or were skipped, have an empty translation.
         """
         check_parses(self.config.model, has_parses=parses is not None)
-        if parses is None and options.split_sentences and any("\n" in line for line in lines):
+        if parses is not None and (options.unwrap or options.format == "html"):
+            option = "unwrap: joins lines" if options.unwrap else "format: HTML has no lines"
+            raise ConfigError(f"{option}, but each line has a parse of its own; remove one of them.")
+        if options.format == "html":
+            return self._translate_html(lines, options)
+        by_line = parses is None and (options.unwrap or options.split_sentences is not False)
+        if by_line and any("\n" in line for line in lines):
             return self._translate_paragraphs(lines, options)
         encoded = self._encode(lines, options) if parses is None else self._encode_parsed(lines, parses)
-        parts = [part for line in encoded for part in line.parts if not part.is_copied]
+        if options.prefix:
+            prefix = self._target.encode(options.prefix)
+            for line in encoded:  # only the first part of a line that is translated has the prefix
+                for part in [part for part in line.parts if not part.is_copied][:1]:
+                    part.prefix = prefix
+        self._search([part for line in encoded for part in line.parts], options)
+        self._split_incomplete(encoded, options)
+        return [self._assemble(line, options) for line in encoded]
+
+    def _search(self, parts: "Sequence[_Part]", options: TranslationOptions) -> None:
+        """Find hypotheses for all parts that are not copied."""
+        parts = [part for part in parts if not part.is_copied]
         search = self._search_options(options)
         constraints = search.constraints
         request = SearchRequest(
             [part.ids for part in parts],
             search,
-            self._prefixes(encoded, options),
+            [part.prefix for part in parts] if options.prefix else None,
             options.token_scores,
             (options.attention and self.config.model.has_alignment) or options.copy_unknown,
             self._target.token_strings() if constraints.suppressed_words or constraints.logits_processors else (),
             [part.features for part in parts if part.features is not None],
         )
-        hypotheses = iter(self.engine.search(request))
-        return [self._assemble(line, hypotheses, options) for line in encoded]
+        for part, hypotheses in zip(parts, self.engine.search(request), strict=True):
+            part.hypotheses = hypotheses
+
+    def _split_incomplete(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> None:
+        """Replace parts of several sentences whose translation has not as many by single sentences."""
+        again: list[_Part] = []
+        for line in lines:
+            if any(part.sentences > 1 and not self._is_complete(part) for part in line.parts):
+                parts, line.parts = line.parts, []
+                for part in parts:
+                    if part.sentences == 1 or self._is_complete(part):
+                        line.parts.append(part)
+                        continue
+                    (sentences,) = split_lines([part.text], SplitRule(), self._source, 0)
+                    split = self._encode_line(part.text, sentences, options)
+                    next(piece for piece in split.parts if not piece.is_copied).prefix = part.prefix
+                    line.parts += split.parts
+                    line.split_parts += split.split_parts
+                    again += split.parts
+        if again:
+            self._search(again, options)
+
+    def _is_complete(self, part: "_Part") -> bool:
+        return len(split_sentences(self._target.decode(part.hypotheses[0].ids))) == part.sentences
 
     def _translate_paragraphs(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
-        """Translate the lines of texts; a translation has as many lines as its text."""
+        """Translate the lines of texts, or their paragraphs; a translation has a line for each."""
         lines = [text.split("\n") for text in texts]
+        if options.unwrap:
+            lines = [[paragraph for _, paragraph in unwrap_lines(text_lines)] for text_lines in lines]
         translated = iter(self.translate([line for text_lines in lines for line in text_lines], options))
-        results = []
-        for text, text_lines in zip(texts, lines, strict=True):
-            parts = [next(translated) for _ in text_lines]
-            sentences = [sentence for part in parts for sentence in part.sentences]
-            joined = "\n".join(part.text for part in parts)
-            results.append(Translation(text, joined, sentences, sum(part.parts for part in parts)))
-        return results
+        return [
+            join_translations(text, [next(translated) for _ in text_lines], "\n".join)
+            for text, text_lines in zip(texts, lines, strict=True)
+        ]
+
+    def _translate_html(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        """Translate the texts of HTML, and put their tags into the translations.
+
+        Only texts with tags inside are translated with attention, which is slower.
+        """
+        plain, tokenizers = replace(options, format="text", unwrap=False), (self._source, self._target)
+        documents = [HtmlText(text) for text in texts]
+        marked = [text for document in documents for text in document.texts]
+        translations: dict[int, Translation] = {}
+        for aligned in (False, True):
+            chosen = [n for n, text in enumerate(marked) if text.needs_alignment == aligned]
+            found = self.translate(
+                [marked[n].text for n in chosen], replace(plain, attention=aligned or options.attention)
+            )
+            for n, translation in zip(chosen, found, strict=True):
+                translations[n] = with_marks(marked[n], translation, tokenizers, keep_attention=options.attention)
+        remaining = iter(translations[n] for n in range(len(marked)))
+        return [
+            join_translations(text, [next(remaining) for _ in document.texts], document.replace)
+            for text, document in zip(texts, documents, strict=True)
+        ]
 
     def _encode(self, lines: Sequence[str], options: TranslationOptions) -> "list[_EncodedLine]":
-        """Split lines into sentences, and tokenize all of them at once."""
-        if options.split_sentences:
-            split = [split_sentences(line) for line in lines]
-        else:
-            split = [[line.strip()] if line.strip() else [] for line in lines]
-        ids = iter(self._source.encode_batch([sentence for sentences in split for sentence in sentences]))
-        return [self._encode_line(line, sentences, ids, options) for line, sentences in zip(lines, split, strict=True)]
+        """Split lines into sentences, or groups of them, and tokenize all of them at once."""
+        rule = split_rule(self.config, options.split_sentences)
+        split = split_lines(lines, rule, self._source, self._max_tokens(options))
+        return [self._encode_line(line, parts, options) for line, parts in zip(lines, split, strict=True)]
 
-    def _encode_line(
-        self, line: str, sentences: list[str], encoded: Iterator[list[int]], options: TranslationOptions
-    ) -> "_EncodedLine":
+    def _max_tokens(self, options: TranslationOptions) -> int:
         limit = options.max_source_tokens
-        max_tokens = min(limit, (self.config.model.max_length or limit + 1) - 1)
-        parts, split_parts = list[_Part](), 0
-        for sentence in sentences:
-            ids = next(encoded)
-            if options.copy_symbols and not any(map(str.isalpha, sentence)):
-                parts.append(_Part(sentence, ids, is_copied=True))
+        return min(limit, (self.config.model.max_length or limit + 1) - 1)
+
+    def _encode_line(self, line: str, encoded: list[EncodedText], options: TranslationOptions) -> "_EncodedLine":
+        parts, split_parts, max_tokens = list[_Part](), 0, self._max_tokens(options)
+        for text, ids, sentences in encoded:
+            if options.copy_symbols and not any(map(str.isalpha, text)):
+                parts.append(_Part(text, ids, is_copied=True))
                 continue
             if len(ids) <= max_tokens:
-                parts.append(_Part(sentence, ids))
+                parts.append(_Part(text, ids, sentences=sentences))
                 continue
-            pieces = split_to_fit(sentence, max_tokens, self._source.encode)
+            pieces = split_to_fit(text, max_tokens, self._source.encode)
             split_parts += len(pieces)
-            parts += [_Part(text, ids) for text, ids in pieces]
+            parts += [_Part(piece, piece_ids) for piece, piece_ids in pieces]
         return _EncodedLine(line, parts, split_parts)
 
     def _encode_parsed(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_EncodedLine]":
@@ -131,28 +209,18 @@ class Translator:
         extra = search.beam if search.n_best > 1 else 0
         return replace(search, constraints=replace(constraints, suppressed_words=words), extra_hypotheses=extra)
 
-    def _prefixes(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> list[list[int]] | None:
-        """Return the prefix of each part that is translated; only the first of a line has one."""
-        if not options.prefix:
-            return None
-        prefix = self._target.encode(options.prefix)
-        translated = [[part for part in line.parts if not part.is_copied] for line in lines]
-        return [prefix if n == 0 else [] for parts in translated for n in range(len(parts))]
-
-    def _assemble(
-        self, line: "_EncodedLine", hypotheses: Iterator[list[Hypothesis]], options: TranslationOptions
-    ) -> Translation:
+    def _assemble(self, line: "_EncodedLine", options: TranslationOptions) -> Translation:
         sentences = [
-            self._copied_sentence(part, options)
-            if part.is_copied
-            else self._translated_sentence(part, next(hypotheses), options)
+            self._copied_sentence(part, options) if part.is_copied else self._translated_sentence(part, options)
             for part in line.parts
         ]
         if line.parts and all(part.is_copied for part in line.parts):
-            text = line.text  # unchanged, spaces included
-        else:
-            text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
-        return Translation(line.text, text, sentences, line.split_parts)
+            return Translation(line.text, line.text, sentences, line.split_parts)  # unchanged, spaces included
+        ranks = range(max((len(sentence.alternatives) for sentence in sentences), default=1))
+        best, *others = [
+            join_sentences([sentence.alternatives[: rank + 1][-1].text for sentence in sentences]) for rank in ranks
+        ]
+        return Translation(line.text, best, sentences, line.split_parts, others)
 
     def _copied_sentence(self, part: "_Part", options: TranslationOptions) -> TranslatedSentence:
         """Return a sentence without letters as its own translation."""
@@ -161,10 +229,8 @@ class Translator:
         copy = Alternative(part.text, tokens, 0.0, 0.0, True, scores)
         return TranslatedSentence(part.text, self._source.ids_to_tokens(part.ids), [copy])
 
-    def _translated_sentence(
-        self, part: "_Part", hypotheses: Sequence[Hypothesis], options: TranslationOptions
-    ) -> TranslatedSentence:
-        alternatives, check = self._alternatives(hypotheses, part, options), self._domain_check
+    def _translated_sentence(self, part: "_Part", options: TranslationOptions) -> TranslatedSentence:
+        alternatives, check = self._alternatives(part, options), self._domain_check
         best, confidence = alternatives[0], None
         if isfinite(best.log_probability) and (options.token_scores or options.search.beam > 1):
             confidence = exp(best.log_probability / max(1, len(best.tokens) + best.ended))
@@ -173,15 +239,13 @@ class Translator:
         tokens = self._source.ids_to_tokens(part.ids)
         return TranslatedSentence(part.text, tokens, alternatives, flags, unknown_words, confidence)
 
-    def _alternatives(
-        self, hypotheses: Sequence[Hypothesis], part: "_Part", options: TranslationOptions
-    ) -> list[Alternative]:
+    def _alternatives(self, part: "_Part", options: TranslationOptions) -> list[Alternative]:
         """Return the n best texts; of hypotheses with the same text, only the best.
 
         Spare hypotheses replace duplicates. There can be fewer than n: finding more would need a larger beam.
         """
         by_text: dict[str, Alternative] = {}
-        for hypothesis in hypotheses:
+        for hypothesis in part.hypotheses:
             if len(by_text) < options.search.n_best:
                 alternative = self._alternative(hypothesis, part, options)
                 by_text.setdefault(alternative.text, alternative)
@@ -210,17 +274,20 @@ class Translator:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Part:
-    """A sentence, or a part of a sentence that was too long."""
+    """One or more sentences, or a part of a sentence that was too long."""
 
     text: str
     ids: list[int]
     features: TokenFeatures | None = None  # from its parse
     is_copied: bool = False  # it has no letters
+    sentences: int = 1
+    prefix: list[int] = field(default_factory=list)
+    hypotheses: Sequence[Hypothesis] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _EncodedLine:
     text: str
     parts: list[_Part]

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard.config import EncoderConfig, EncoderDecoderConfig, TransformerConfig
 from regard.config.errors import did_you_mean
-from regard.data.sentence_splitting import split_sentences
 from regard.data.syntax import Parse
-from regard.decoding.options import GenerationOptions, TranslationOptions
+from regard.decoding.options import MAX_SOURCE_TOKENS, GenerationOptions, TranslationOptions
+from regard.decoding.segmentation import split_lines, split_rule
 from regard.errors import InputError
 from regard.interpret.decode import DecodedText, TracedModel
 from regard.interpret.recording import Recording
@@ -159,11 +159,12 @@ class ForwardPass:
 def notes(trace: ForwardPass) -> list[str]:
     """Return remarks for readers who compare the trace with other output."""
     remarks = []
-    sentences = len(split_sentences(trace.text)) if trace.kind == "translation" else 1
-    if sentences > 1:
-        remarks.append(
-            f"`regard translate` would split this text into {sentences} sentences; the trace treats it as one."
-        )
+    config, parts = trace.model.config, 1
+    if trace.kind == "translation":
+        lines = split_lines([trace.text], split_rule(config, None), trace.model.source_tokenizer, MAX_SOURCE_TOKENS)
+        parts = len(lines[0])
+    if parts > 1:
+        remarks.append(f"`regard translate` would split this text into {parts} parts; the trace treats it as one.")
     if trace.kind == "translation" and trace.forced_target is None and not trace.decoded.finished:
         remarks.append("The output reached the maximum length before its end token.")
     return remarks

@@ -115,12 +115,14 @@ def check_tensors(network: Network, tensors: dict[str, Tensor], where: str) -> N
 
 
 def _saved_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that inference needs; for a language model also the context length of its training."""
+    """Return the settings that inference needs, with the lengths that the network was trained on."""
     tables = {"model", "tokens", "decoding"} if config.model.translates else {"model", "tokens"}
     saved = config.model_dump(mode="json", include=tables)
-    if config.model.generates and config.data.context_length is not None:
-        saved["data"] = {"context_length": config.data.context_length}
-    return saved
+    names = {"context_length"} if config.model.generates else set[str]()
+    if config.model.translates:
+        names = {"trained_tokens", "trained_sentences"}
+    lengths = config.data.model_dump(mode="json", include=names, exclude_none=True)
+    return {**saved, "data": lengths} if lengths else saved
 
 
 def model_card(name: str, network: nn.Module, config: Config, origin: str = "") -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +24,9 @@ from regard.data.store import TokenStore
 from regard.decoding.domain import CALIBRATION_SENTENCES, DOMAIN_FILE, Domain, calibrate
 from regard.decoding.options import GREEDY, TranslationOptions, search_options
 from regard.decoding.results import Translation
+from regard.decoding.segmentation import measure_lengths, split_rule
 from regard.decoding.translator import Translator, check_parses
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, ModelError
 from regard.evaluation.likelihood import ProgressCallback, perplexity, scorable_pairs
 from regard.evaluation.metrics import score_translations, sentence_chrf
 from regard.evaluation.translation import (
@@ -35,6 +37,7 @@ from regard.evaluation.translation import (
     separate_references,
     translate_pairs,
 )
+from regard.models.folder_files import read_config, resolve_model_folder
 from regard.tasks.common import device_of, rank_outputs
 from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,
@@ -67,7 +70,6 @@ if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.training.losses import CausalLMObjective, TokenBatch
 
-AS_TRAINED = TranslationOptions(GREEDY, split_sentences=False)  # a training pair may hold several sentences
 NUM_BOUNDARY_TOKENS = 1  # each side has one token besides its text: its end, or its start
 TRANSLATION_SIZES = [
     NetworkSize(50_000, "tiny", 128, 4, 4, 256, 0.3),
@@ -92,7 +94,16 @@ class TranslationTask(NetworkTask):
     model: ClassVar = {"kind": "encoder-decoder"}
     data_options = "--source and --target, or --data"
     evaluation_options = frozenset(
-        {"beam", "length_penalty", "engine", "precision", "output", "bleu_tokenizer", "references"}
+        {
+            "beam",
+            "length_penalty",
+            "split_sentences",
+            "engine",
+            "precision",
+            "output",
+            "bleu_tokenizer",
+            "references",
+        }
     )
     builtin_splits: ClassVar = {
         "builtin:phrasebook": {"valid": "builtin:phrasebook-dev", "test": "builtin:phrasebook-test"}
@@ -151,6 +162,16 @@ class TranslationTask(NetworkTask):
         """Tokenize the pairs."""
         return prepare_pairs(folder, key, config, report)
 
+    def prepared_settings(self, config: Config, prepared: PreparedData) -> dict[str, Any]:
+        """The lengths that were trained on, up to which texts are not split; a fine-tuned model keeps longer ones."""
+        sources, *_ = prepared.train.store.columns
+        lengths = measure_lengths(sources, prepared.tokenizer)
+        if config.training.start_from is not None:
+            with suppress(ModelError):  # a run can be resumed without the model that it started from
+                base = read_config(resolve_model_folder(config.training.start_from)).data
+                lengths = {name: max(length, getattr(base, name) or 1) for name, length in lengths.items()}
+        return {"data": {name: getattr(config.data, name) or length for name, length in lengths.items()}}
+
     def evaluate(
         self,
         model: TrainedModel,
@@ -173,7 +194,7 @@ class TranslationTask(NetworkTask):
         if options.precision not in (None, *get_args(Precision)):
             raise ConfigError(f"there is no precision {options.precision!r}; the precisions are int8 and float32.")
         search = search_options(model.config.decoding, options.beam, options.length_penalty)
-        translation = TranslationOptions(search, split_sentences=False)
+        translation = TranslationOptions(search, options.split_sentences)
         precision = cast(Precision, options.precision or "int8")
         engine = cast(EngineName, options.engine or "auto")  # checked by the translator
         translator = model.translator(translation, engine=engine, precision=precision)
@@ -191,6 +212,7 @@ class TranslationTask(NetworkTask):
         settings = {"beam": search.beam, "length_penalty": search.length_penalty, "engine": used}
         if used == "ctranslate2":
             settings["precision"] = precision
+        settings["split_sentences"] = str(split_rule(model.config, options.split_sentences))
         likelihood = reference_likelihood(model, pairs, count)
         return Evaluation(settings, evaluate_translations(sentences, outputs, likelihood, bleu_tokenizer))
 
@@ -255,7 +277,7 @@ class BoundTranslation:
     def validate(self, check: Check) -> ValidationResult:
         """Loss of all validation pairs, greedy BLEU and chrF of the first ones."""
         sentences = separate_references(self._valid.pairs(self.config.validation.sentences))
-        return self._measure(self._valid, sentences, AS_TRAINED, check)
+        return self._measure(self._valid, sentences, TranslationOptions(GREEDY), check)
 
     def test(self, check: Check) -> ValidationResult | None:
         """The same scores of all test pairs, with the beam search set for testing."""
@@ -264,11 +286,11 @@ class BoundTranslation:
         settings, pairs = self.config.testing, self._test.pairs(None)
         sentences = merge_references(pairs) if settings.references == "grouped" else separate_references(pairs)
         search = replace(GREEDY, beam=settings.beam, length_penalty=settings.length_penalty)
-        return self._measure(self._test, sentences, replace(AS_TRAINED, search=search), check)
+        return self._measure(self._test, sentences, TranslationOptions(search), check)
 
     def domain(self, check: Check) -> Domain:
         """What the training data cover, with limits that few validation sentences exceed."""
-        options = replace(AS_TRAINED, token_scores=True)
+        options = TranslationOptions(GREEDY, token_scores=True)
         translations = self._translate(self._valid.pairs(CALIBRATION_SENTENCES), options, check)
         sentences = [sentence for translation in translations for sentence in translation.sentences]
         confidences = [sentence.confidence for sentence in sentences if sentence.confidence is not None]

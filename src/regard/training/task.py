@@ -68,6 +68,7 @@ class EvaluationOptions:
     references: str | None = None
     context_length: int | None = None
     tag_column: int | None = None
+    split_sentences: bool | None = None
 
     def set_by_user(self) -> list[str]:
         """The names of the options that the user set."""

@@ -15,12 +15,10 @@ from python_multipart.exceptions import FormParserError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.data.sentence_splitting import join_sentences
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
 from regard.serving.access import bearer_credentials
 from regard.serving.errors import JSON_TYPE, ApiError
-from regard.serving.html_text import HtmlText
 from regard.serving.languages import LanguageGuess, detect_language, language_name
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
@@ -324,7 +322,7 @@ def _translation_job(body: LibreTranslateRequest, service: Service) -> _Translat
     if count > max_alternatives:
         raise ApiError(400, f"Invalid request: alternatives parameter must be <= {max_alternatives}")
     beam = max(service.beam, count + 1)
-    options = TranslationOptions(SearchOptions(beam=beam, n_best=count + 1))
+    options = TranslationOptions(SearchOptions(beam=beam, n_best=count + 1), format=body.format)
     documents = [_Document(text, is_html=body.format == "html") for text in texts]
     return _TranslationJob(documents, isinstance(body.q, list), models, detected, count, options)
 
@@ -345,13 +343,10 @@ def _model(source: str, target: str, service: Service) -> LoadedModel:
 
 
 class _Document:
-    """Text or HTML of a request: its lines, and their translations."""
+    """Text or HTML of a request: its lines, which share batches with other requests, and their translations."""
 
     def __init__(self, text: str, *, is_html: bool) -> None:
-        self._html = HtmlText(text) if is_html else None
-        texts = [text] if self._html is None else self._html.texts
-        self._lines_of_texts = [text.split("\n") for text in texts]
-        self.lines = [line for lines in self._lines_of_texts for line in lines]
+        self.lines = [text] if is_html else text.split("\n")
         self._translations: list[Translation] = []
 
     def take(self, translations: Iterator[Translation]) -> None:
@@ -360,19 +355,10 @@ class _Document:
 
     def text(self, rank: int = 0) -> str:
         """Return the translation, or its alternative of a rank."""
-        translations = iter(self._translations)
-        texts = ["\n".join(_alternative(next(translations), rank) for _ in lines) for lines in self._lines_of_texts]
-        return texts[0] if self._html is None else self._html.replace(texts)
+        return "\n".join([line.text, *line.alternatives][: rank + 1][-1] for line in self._translations)
 
     def alternatives(self, count: int) -> list[str]:
         """Return the next best texts without duplicates."""
         best = self.text()
         others = dict.fromkeys(self.text(rank) for rank in range(1, count + 1))
         return [text for text in others if text != best]
-
-
-def _alternative(translation: Translation, rank: int) -> str:
-    """Return the translation of a line in which every sentence is its alternative of a rank, or its last one."""
-    if not rank:
-        return translation.text
-    return join_sentences([sentence.alternatives[: rank + 1][-1].text for sentence in translation.sentences])

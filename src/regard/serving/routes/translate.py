@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.choices import TextFormat
 from regard.decoding.domain import DomainFlag
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
 from regard.serving.access import bearer_credentials, check_api_key
@@ -48,10 +49,14 @@ class TranslateRequest(TextsRequest):
     """Whether to copy the aligned source word in place of unknown tokens."""
     copy_symbols: bool = True
     """Whether to copy sentences without letters, such as `---` or a timestamp."""
-    split_sentences: bool = True
-    """Whether to translate the sentences of a text one by one."""
+    split_sentences: bool | None = None
+    """Whether to translate each sentence of a text on its own; by default only if it is longer than in training."""
     max_source_tokens: Annotated[int, Field(ge=1, le=MAX_SOURCE_TOKENS)] = MAX_SOURCE_TOKENS
     """Tokens above which a sentence is split at punctuation."""
+    unwrap: bool = False
+    """Whether to join the lines of a paragraph first; blank lines separate paragraphs."""
+    format: TextFormat = "text"
+    """With `html`, the text between tags is translated, and inline tags are put back by word alignment."""
     token_scores: bool = False
     """Whether to return the log-probability of each token."""
     alignment: bool = False
@@ -143,4 +148,6 @@ def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
         attention=body.alignment,
         copy_unknown=body.copy_unknown,
         copy_symbols=body.copy_symbols,
+        unwrap=body.unwrap,
+        format=body.format,
     )
