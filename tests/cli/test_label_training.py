@@ -22,7 +22,7 @@ def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
     data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negated_sentences(120)])
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
     assert done.code == 0, done.err
-    assert "validation.metric = accuracy: the usual metric of classifiers." in done.err
+    assert "validation.metric = accuracy: the usual metric of classifiers with balanced labels." in done.err
     assert "data.validation_fraction = 0.1: about 12 texts for validation." in done.err
     assert "macro-F1" in done.out
 

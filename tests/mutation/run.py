@@ -4,9 +4,9 @@
     python tests/mutation/run.py --only layout      # those whose name contains a text
     python tests/mutation/run.py --generate src/regard/nn/layout.py --tests tests/nn tests/models --limit 30
 
-A known mutant names a file, a text in it, its replacement and the tests that must fail. Generated mutants change
-comparisons, arithmetic, constants, boolean operators and conditions of a file, in an order drawn with `--seed`. Each
-mutant is tried in a copy of the source, so the working tree is never changed. The exit code is 1 if a mutant survives.
+A known mutant names a file, a text in it, its replacement and the tests that must fail. Generated mutants (changes.py)
+are drawn with `--seed`; packages.py draws them from whole packages. Each mutant is tried in a copy of the source, so
+the working tree is never changed. The exit code is 1 if a mutant survives.
 """
 
 import argparse
@@ -22,25 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from changes import changed_tree, possible_changes
+
 ROOT = Path(__file__).parent.parent.parent
 KNOWN = Path(__file__).with_name("mutants.toml")
 TIMEOUT = 600  # seconds; a mutant that loops forever counts as noticed
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
 
 
 @dataclass(frozen=True)
@@ -65,52 +51,10 @@ def known_mutants() -> Iterator[Mutant]:
 def generated_mutants(file: str, tests: Sequence[str], limit: int, seed: int) -> Iterator[Mutant]:
     """Yield mutants of a file, in random order."""
     source = (ROOT / file).read_text("utf-8")
-    count = sum(1 for _ in _changes(ast.parse(source)))
+    count = sum(1 for _ in possible_changes(ast.parse(source)))
     for number in random.Random(seed).sample(range(count), min(limit, count)):
-        tree = ast.parse(source)
-        line, what, apply = list(_changes(tree))[number]
-        apply()
-        yield Mutant(f"{file}:{line}: {what}", file, ast.unparse(tree), tests)
-
-
-def _changes(tree: ast.AST) -> Iterator[tuple[int, str, "Apply"]]:
-    """Yield the line, the description and the action of each possible change."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            for index, operator in enumerate(node.ops):
-                if type(operator) in SWAPS:
-                    yield node.lineno, _swap_text(operator), Apply(node.ops, index, SWAPS[type(operator)]())
-        elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
-            yield node.lineno, _swap_text(node.op), Apply(node, "op", SWAPS[type(node.op)]())
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield node.lineno, f"{node.value} -> {not node.value}", Apply(node, "value", not node.value)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            yield node.lineno, f"{node.value} -> {node.value + 1}", Apply(node, "value", node.value + 1)
-        elif isinstance(node, ast.If | ast.IfExp):
-            negated = ast.UnaryOp(ast.Not(), node.test)
-            yield node.lineno, "condition negated", Apply(node, "test", ast.copy_location(negated, node.test))
-
-
-def _swap_text(operator: ast.AST) -> str:
-    return f"{type(operator).__name__} -> {SWAPS[type(operator)].__name__}"
-
-
-@dataclass(frozen=True)
-class Apply:
-    """Sets an item of a list, or an attribute of a node."""
-
-    target: object
-    key: int | str
-    value: object
-
-    def __call__(self) -> None:
-        """Make the change."""
-        if isinstance(self.key, int):
-            self.target[self.key] = self.value  # type: ignore[index]
-        else:
-            setattr(self.target, self.key, self.value)
-        if isinstance(self.target, ast.AST):
-            ast.fix_missing_locations(self.target)
+        tree, change = changed_tree(source, number)
+        yield Mutant(f"{file}:{change.line}: {change.what}", file, ast.unparse(tree), tests)
 
 
 def is_noticed(mutant: Mutant, copy: Path) -> bool:

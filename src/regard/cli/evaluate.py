@@ -189,7 +189,7 @@ def _print_scores(result: "EvaluationScores") -> None:
     from regard.evaluation.metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation
     from regard.tables import new_table
-    from regard.training.display import score_name, score_text
+    from regard.training.display import score_name, score_text, scores_line
 
     record = result.as_dict()
     counts = {key: record[key] for key in ("sentences", "tokens", "unknown", "bytes", "truncated") if key in record}
@@ -199,6 +199,8 @@ def _print_scores(result: "EvaluationScores") -> None:
         table.add_row(score_name(key), score_text(key, value))
     print_table(table)
     if isinstance(result, LabelScores):
+        baseline = scores_line(result.confusion.majority_scores())
+        print_text(f"Majority baseline, {result.confusion.majority_label} for every example: {baseline}")
         _print_confusion(result.confusion)
     if isinstance(result, TranslationEvaluation):
         for key, signature in result.signatures.items():

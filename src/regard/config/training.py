@@ -229,6 +229,10 @@ class TrainingConfig(BaseConfig):
     """Probability mass spread over the vocabulary in the target distribution (§5.4)."""
     rdrop: NonNegativeFloat = 0.0
     """Weight α of R-Drop (Liang et al. 2021): two passes with different dropout should agree; 0 turns it off."""
+    balance_classes: bool = False
+    """Classifiers and taggers: whether all labels count equally in the loss, each weighted by 1 / its frequency."""
+    class_weights: dict[str, PositiveFloat] = {}  # noqa: RUF012
+    """Classifiers and taggers: weights in the loss by label, 1 by default; they multiply those of `balance_classes`."""
     masking: MaskingConfig = MaskingConfig()
     """Masked language modeling, for encoders with head = "tokens"."""
     optimizer: OptimizerConfig = AdamConfig()

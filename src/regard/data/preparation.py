@@ -11,8 +11,9 @@ import os
 import shutil
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class CorpusStats:
 
     examples: int  # pairs, texts or sentences; lines of documents
     characters: int
+    labels: Mapping[str, int] = field(default_factory=dict)  # of classifiers: how often each occurs
 
 
 def pair_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
@@ -59,8 +61,14 @@ def document_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgr
 
 def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Count labeled texts."""
-    examples = read_labeled(corpus.files, InvalidLines(skip_invalid), corpus.columns)
-    return _count((example.texts for example in examples), report)
+    labels = Counter[str]()
+
+    def texts() -> Iterator[tuple[str, ...]]:
+        for example in read_labeled(corpus.files, InvalidLines(skip_invalid), corpus.columns):
+            labels[example.label] += 1
+            yield example.texts
+
+    return replace(_count(texts(), report), labels=labels)
 
 
 def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:

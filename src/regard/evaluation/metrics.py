@@ -154,6 +154,24 @@ class ConfusionMatrix:
         """Return labels and counts for JSON."""
         return {"labels": list(self.labels), "counts": self.counts.tolist()}
 
+    @property
+    def majority_label(self) -> str:
+        """The most frequent true label; of several, the first."""
+        return self.labels[int(self.counts.sum(1).argmax())]
+
+    def majority_scores(self) -> dict[str, float]:
+        """Return accuracy and macro-F1 of the majority baseline, which predicts the most frequent label everywhere.
+
+        >>> matrix = confusion_matrix(["no", "yes"], true=[0, 0, 0, 1], predicted=[0, 1, 1, 1])
+        >>> matrix.majority_label, matrix.majority_scores()
+        ('no', {'accuracy': 0.75, 'macro_f1': 0.42857142857142855})
+        """
+        true = self.counts.sum(1)
+        counts = np.zeros_like(self.counts)
+        counts[:, true.argmax()] = true
+        baseline = ConfusionMatrix(self.labels, counts)
+        return {"accuracy": baseline.accuracy, "macro_f1": baseline.macro_f1}
+
 
 def confusion_matrix(labels: Sequence[str], true: Iterable[int], predicted: Iterable[int]) -> ConfusionMatrix:
     """Count label indices.
@@ -224,6 +242,7 @@ class LabelScores:
             "scores": dict(self.scores),
             "f1": self.confusion.f1,
             "confusion": self.confusion.as_dict(),
+            "majority": {"label": self.confusion.majority_label, **self.confusion.majority_scores()},
             "sentences": self.examples,
             **self.counts,
         }

@@ -1,6 +1,6 @@
 """Classification: labeled texts, or pairs of texts, in; a network out that labels other texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from regard.training.losses import LabelBatch
 
 
+UNBALANCED_RATIO = 3  # of the most to the least frequent label; from there on macro-F1 chooses the best model
+MAX_LABELS_PER_TEXT = 0.5  # more labels look like ids
+
+
 class ClassificationTask(LabelingTask):
     """Train a classifier."""
 
@@ -68,7 +72,18 @@ class ClassificationTask(LabelingTask):
         return [
             *super().automatic_settings(stats, user),
             AutomaticSetting("model.segments", 2, "tells the second text of a pair from the first"),
-            AutomaticSetting("validation.metric", "accuracy", "the usual metric of classifiers"),
+            _metric_setting(stats.labels),
+        ]
+
+    def data_warnings(self, config: Config, prepared: PreparedData) -> list[str]:
+        """A message if there are nearly as many labels as texts: an id or a text may have been taken for the label."""
+        held_out = 0 if config.data.valid.has_files else len(prepared.valid.store)
+        labels, texts = len(prepared.labels), len(prepared.train.store) + held_out
+        if labels <= MAX_LABELS_PER_TEXT * texts:
+            return []
+        return [
+            f"{', '.join(config.data.train.file_names)}: {labels:,} different labels for {texts:,} texts; if an id or "
+            "a text was taken for the label, name the right column with --label-column and --text-column."
         ]
 
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
@@ -118,7 +133,25 @@ class BoundClassification(BoundLabeling):
         ]
         ratings = [float(probability[0]) for probability in predictions.label_probability]
         outputs = rank_outputs(rows, ratings, length_of="source")
-        return ValidationResult(scores, samples, outputs=outputs, confusion=matrix.as_dict())
+        return ValidationResult(
+            scores, samples, outputs=outputs, confusion=matrix.as_dict(), majority=matrix.majority_scores()
+        )
+
+
+def _metric_setting(labels: Mapping[str, int]) -> AutomaticSetting:
+    """The metric that chooses the best model: accuracy, or macro-F1 if the labels are unbalanced.
+
+    >>> _metric_setting({"ham": 90, "spam": 30})
+    AutomaticSetting(key='validation.metric', value='macro_f1', reason="unbalanced labels: 'ham' is 3 times as frequent
+    as 'spam'")
+    """
+    if labels:
+        most, least = (chosen(labels, key=lambda label: labels[label]) for chosen in (max, min))
+        ratio = labels[most] / labels[least]
+        if ratio >= UNBALANCED_RATIO:
+            reason = f"unbalanced labels: {most!r} is {ratio:.2g} times as frequent as {least!r}"
+            return AutomaticSetting("validation.metric", "macro_f1", reason)
+    return AutomaticSetting("validation.metric", "accuracy", "the usual metric of classifiers with balanced labels")
 
 
 def _rows(pairs: Sequence[Pair], predictions: LabelPredictions, labels: Sequence[str]) -> list[OutputRow]:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
+from regard.config.errors import did_you_mean
 from regard.data.batching import BatchSampler, DataPosition, Ids
 from regard.data.encoder_batches import EncoderBatch
 from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit
 from regard.data.store import TokenStore
+from regard.errors import ConfigError
 from regard.tasks.common import device_of
 from regard.training.automatic_settings import (
     AutomaticSetting,
@@ -77,6 +79,35 @@ class LabelingTask(NetworkTask):
         ]
 
 
+def class_weights(
+    labels: Sequence[str], counts: NDArray[np.int64], balanced: bool, explicit: Mapping[str, float]
+) -> list[float] | None:
+    """The weight of each label in the loss; None if all are 1.
+
+    Balanced weights are N / (L·n) for a label that n of all N examples have, so that their mean over the examples is 1.
+
+    >>> class_weights(["ham", "spam"], np.array([90, 10]), True, {"spam": 2.0})
+    [0.5555555555555556, 10.0]
+    """
+    for label in explicit:
+        if label not in labels:
+            shown = ", ".join(map(repr, labels[:10])) + (", …" if len(labels) > 10 else "")
+            raise ConfigError(
+                f"training.class_weights: {label!r} is not a label of the data{did_you_mean(label, labels)}; "
+                f"the labels are {shown}."
+            )
+    if not balanced and not explicit:
+        return None
+    weights = [explicit.get(label, 1.0) for label in labels]
+    if balanced:
+        occurring = np.count_nonzero(counts)  # a label without examples has no loss
+        weights = [
+            weight * float(counts.sum() / (occurring * max(1, count)))
+            for weight, count in zip(weights, counts, strict=True)
+        ]
+    return weights
+
+
 @dataclass(frozen=True)
 class LabelPredictions:
     """Labels of all examples of a store, in order: one per text, or one per word."""
@@ -93,6 +124,7 @@ class BoundLabeling(ABC):
 
     unit = "labels"
     per_word = False  # whether words have labels, rather than texts
+    label_offset = 0  # of the second column of the store, which has label numbers
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
         from regard.models.network import EncoderNetwork
@@ -116,7 +148,14 @@ class BoundLabeling(ABC):
         """Predict labels."""
         from regard.training.losses import LabelObjective
 
-        return LabelObjective(self._encoder, self.config.training.label_smoothing, per_word=self.per_word)
+        training = self.config.training
+        weights = class_weights(self.labels, self.label_counts(), training.balance_classes, training.class_weights)
+        return LabelObjective(self._encoder, training.label_smoothing, per_word=self.per_word, class_weights=weights)
+
+    def label_counts(self) -> NDArray[np.int64]:
+        """How often each label occurs in the training data (L,)."""
+        column, _ = self._store.columns[1].gather(np.arange(len(self._store)))
+        return np.bincount(column, minlength=len(self.labels) + self.label_offset)[self.label_offset :]
 
     def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LabelBatch]]":
         """Texts of similar length, shuffled in each epoch."""

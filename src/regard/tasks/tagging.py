@@ -94,6 +94,7 @@ class BoundTagging(BoundLabeling):
     """Batches, objective and validation of a tagger."""
 
     per_word = True
+    label_offset = 1  # 0: no tag
 
     def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
         """Sentences with their special tokens, and a tag at the first subword of each word."""
@@ -121,7 +122,9 @@ class BoundTagging(BoundLabeling):
         ]
         ratings = [_accuracy(right, output) for right, output in zip(tags, predicted, strict=True)]
         outputs = rank_outputs(rows, ratings, length_of="source")
-        return ValidationResult(scores, samples, outputs=outputs, confusion=matrix.as_dict())
+        return ValidationResult(
+            scores, samples, outputs=outputs, confusion=matrix.as_dict(), majority=matrix.majority_scores()
+        )
 
 
 def _split_tags(numbers: Sequence[int], lengths: Sequence[int], labels: Sequence[str]) -> list[list[str]]:

@@ -17,7 +17,7 @@ largest matrix product of a step.
 B examples · S source length · T target length · N targets · C model width · V vocabulary
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Self, TypeVar
 
@@ -45,19 +45,25 @@ class Loss:
     targets: int
 
 
-def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
+def smoothed_cross_entropy(
+    logits: Tensor, targets: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Loss:
     """Cross entropy of logits (N, V) and targets (N,), smoothed by ε = `smoothing`.
 
     The target distribution has 1 − ε at the right token, and ε spread evenly over the vocabulary:
     loss = (1 − ε)·(−log p[right]) + ε·mean over v of (−log p[v]).
+
+    `weights` (V,) multiply the loss of each target by the weight of the right class; `Loss.cross_entropy` has none.
     """
     logits = at_least_float32(logits)
-    if cpu.enabled(logits.device):
+    if weights is None and cpu.enabled(logits.device):
         return Loss(*one_pass_cross_entropy(logits, targets, smoothing), len(targets))
     log_p = logits.log_softmax(-1)
-    cross_entropy = -log_p.gather(1, targets[:, None]).sum()
-    loss = (1 - smoothing) * cross_entropy - smoothing * log_p.mean(-1).sum()
-    return Loss(loss, cross_entropy.detach(), len(targets))
+    cross_entropy = -log_p.gather(1, targets[:, None]).squeeze(1)  # (N,)
+    losses = (1 - smoothing) * cross_entropy - smoothing * log_p.mean(-1)
+    if weights is not None:
+        losses = losses * weights[targets]
+    return Loss(losses.sum(), cross_entropy.detach().sum(), len(targets))
 
 
 def projected_cross_entropy(states: Tensor, output: OutputProjection, targets: Tensor, smoothing: float = 0.0) -> Loss:
@@ -68,10 +74,20 @@ def projected_cross_entropy(states: Tensor, output: OutputProjection, targets: T
     return Loss(*losses, len(targets))
 
 
-def rdrop_cross_entropy(first: Tensor, second: Tensor, targets: Tensor, smoothing: float, weight: float) -> Loss:
-    """The R-Drop loss of the logits (N, V) of two passes for the same targets (N,); `weight` is α."""
+def rdrop_cross_entropy(
+    first: Tensor,
+    second: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    weight: float,
+    class_weights: Tensor | None = None,
+) -> Loss:
+    """The R-Drop loss of the logits (N, V) of two passes for the same targets (N,); `weight` is α.
+
+    `class_weights` (V,) apply to the cross entropy, not to the divergence of both passes.
+    """
     first, second = at_least_float32(first), at_least_float32(second)
-    one, other = (smoothed_cross_entropy(logits, targets, smoothing) for logits in (first, second))
+    one, other = (smoothed_cross_entropy(logits, targets, smoothing, class_weights) for logits in (first, second))
     loss = (one.loss + other.loss + weight * symmetric_kl(first, second)) / 2
     return Loss(loss, (one.cross_entropy + other.cross_entropy) / 2, len(targets))
 
@@ -210,6 +226,7 @@ class Objective(nn.Module, Generic[NetworkT]):
 
     passes = 1  # forward passes of each batch
     settings_to_lower: tuple[str, ...] = ()  # that make training more stable, besides the learning rate
+    max_weight = 1.0  # of a target in the loss
     network: NetworkT
     label_smoothing: float
 
@@ -302,11 +319,23 @@ class MaskedLMObjective(Objective[EncoderNetwork]):
 class LabelObjective(Objective[EncoderNetwork]):
     """Predict the label of each text, or with `per_word` the tag of each word."""
 
-    def __init__(self, network: EncoderNetwork, label_smoothing: float, *, per_word: bool) -> None:
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        network: EncoderNetwork,
+        label_smoothing: float,
+        *,
+        per_word: bool,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
         super().__init__()
         self.network = network
         self.label_smoothing = label_smoothing
         self.per_word = per_word
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)  # (L,)
+        self.max_weight = max(class_weights or (1.0,))
 
     def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
         """The vectors of texts or of words (N, C) that have a label, and the labels (N,), text by text."""
@@ -315,6 +344,15 @@ class LabelObjective(Objective[EncoderNetwork]):
         if self.per_word:
             return _select(labeled, memory.states, batch.labels)
         return self.network.pool(memory), batch.labels[labeled]
+
+    def loss(self, states: Tensor, targets: Tensor) -> Loss:
+        """The loss of predictions from these states."""
+        return smoothed_cross_entropy(self._logits(states), targets, self.label_smoothing, self.class_weights)
+
+    def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+        """The R-Drop loss of the states of two forward passes; `weight` is α."""
+        logits = self._logits(first), self._logits(second)
+        return rdrop_cross_entropy(*logits, targets, self.label_smoothing, weight, self.class_weights)
 
 
 class RDrop(nn.Module):
@@ -327,6 +365,7 @@ class RDrop(nn.Module):
         super().__init__()
         self.objective = objective
         self.weight = weight
+        self.max_weight = objective.max_weight
 
     def forward(self, batch: Batch) -> Loss:
         """The loss of a batch, summed over its targets."""

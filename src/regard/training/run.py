@@ -20,6 +20,7 @@ RESULT_TITLES = {
     "best": "Validation",
     "average": "Average of the last checkpoints",
     "test": "Test",
+    "majority": "Majority baseline (the most frequent label for every example)",
     "base_before": "Validation data of the base model, before",
     "base_after": "Validation data of the base model, after",
 }
@@ -67,7 +68,9 @@ class Run:
     def results(self) -> dict[str, dict[str, float]]:
         """Scores of the finished run: `best` and `average` on the validation data, `test` on the test data.
 
-        A fine-tuned model also has `base_before` and `base_after`, on the validation data of the model it started from.
+        Classifiers and taggers also have `majority`: the scores of predicting the most frequent label everywhere, on
+        the test data, or on the validation data without any. A fine-tuned model also has `base_before` and
+        `base_after`, on the validation data of the model it started from.
         """
         path = self.folder / "run.json"
         try:

@@ -161,6 +161,8 @@ def _train(
         for name, split in prepared.splits.items():
             for message in (*split.notes(prepared.tokenizer), *split.omissions()):
                 display.note(f"{name}: {message}.")
+        for warning in task.data_warnings(config, prepared):
+            display.note(warning)
         if config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
@@ -303,6 +305,8 @@ def finish(trainer: Trainer) -> Results:
             scores["test"] = result.scores
         else:
             result = trainer.task.validate(trainer.check)
+    if result.majority:
+        scores["majority"] = dict(result.majority)
     outputs = dict(result.outputs) | ({"confusion": dict(result.confusion)} if result.confusion else {})
     return Results(scores, dict(result.signatures), outputs)
 

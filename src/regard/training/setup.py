@@ -30,6 +30,8 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.gradient_accumulation",
     "training.label_smoothing",
     "training.rdrop",
+    "training.balance_classes",
+    "training.class_weights",
     "training.optimizer",
     "training.schedule",
     "training.layer_decay",

@@ -53,6 +53,7 @@ class ValidationResult:
     signatures: Mapping[str, str] = field(default_factory=dict)  # of sacrebleu
     outputs: Mapping[str, Sequence[OutputRow]] = field(default_factory=dict)  # the best, the worst and random outputs
     confusion: Mapping[str, Any] = field(default_factory=dict)  # labels, and how often each was predicted for each
+    majority: Mapping[str, float] = field(default_factory=dict)  # scores of predicting the most frequent label
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,10 @@ class NetworkTask(Task):
     @abstractmethod
     def prepare(self, folder: "Path", key: str, config: Config, report: "ReportProgress") -> "PreparedData":
         """Train or load the tokenizer and write token stores to a folder."""
+
+    def data_warnings(self, config: Config, prepared: "PreparedData") -> list[str]:
+        """Messages about data that look wrong, which are shown before training."""
+        return []
 
     def prepared_settings(self, config: Config, prepared: "PreparedData") -> dict[str, Any]:
         """Settings that only the prepared data decide, by table."""

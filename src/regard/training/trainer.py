@@ -66,6 +66,7 @@ class Trainer:
         training = config.training
         objective = training_objective(task.objective(), training)
         self.passes = objective.passes
+        self.max_weight = objective.max_weight
         self.settings_to_lower = ("training.schedule.learning_rate", *objective.settings_to_lower)
         self.objective = process_group.wrap(objective)
         self.optimizer = build_optimizer(
@@ -166,7 +167,8 @@ class Trainer:
         """The loss above which training has diverged."""
         if self.state.first_loss is None:
             return math.inf
-        return DIVERGENCE_FACTOR * max(self.state.first_loss, math.log(self.config.model.vocab_size))
+        expected = max(self.state.first_loss, math.log(self.config.model.vocab_size))
+        return DIVERGENCE_FACTOR * expected * max(1.0, self.max_weight)  # one batch may have rare classes only
 
     def _divergence_message(self, step: int, error: DivergedError, position: DataPosition, batches: list[Batch]) -> str:
         lower = " or ".join(self.settings_to_lower)

@@ -61,7 +61,8 @@ def scores(run: RunLog) -> Markup:
         evaluations = [(f"validation, step {line['step']:,}", as_record(line["valid"]))]
     if not any(known_scores(values) for _, values in evaluations):
         return Markup("")
-    label, values = evaluations[-1]  # the test set if there is one
+    # the test set if there is one; not the baselines after it
+    label, values = [one for one in evaluations if one[0].startswith(("test", "validation, "))][-1]
     main_scores = [
         tag("div", tag("dt", score_name(key)), tag("dd", score_text(key, value)))
         for key, value in list(known_scores(values).items())[:MAIN_SCORES]
@@ -126,6 +127,7 @@ def _labels(results: Record) -> list[tuple[str, str]]:
         ("best", best),
         ("average", "validation, averaged model"),
         ("test", test),
+        ("majority", "majority baseline: the most frequent label for every example"),
         ("base_before", "validation of the base model, before fine-tuning"),
         ("base_after", "validation of the base model, after fine-tuning"),
     ]
