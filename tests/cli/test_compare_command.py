@@ -1,7 +1,10 @@
 """`regard compare`: training, table, figure and error messages."""
 
+import csv
+import io
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +14,18 @@ from hypothesis import strategies as st
 
 from commands import CommandResult, regard
 from random_models import SMALL, saved
+from regard.compare import ComparisonRow, ScoreBasis
+from regard.compare.table import (
+    comparison_notes,
+    comparison_table,
+    csv_table,
+    incomparable_scores,
+    markdown_table,
+    rows_as_dicts,
+)
 from regard.config import DecoderOnlyConfig
 from regard.plotting import spread_labels
-from small_runs import SETTINGS, write_pairs
+from small_runs import SETTINGS, run, write_pairs
 
 QUICK = ["training.steps=4", "validation.every=2"]
 RECURRENT = ["model.kind=recurrent-encoder-decoder", "model.cell=gru"]
@@ -95,9 +107,76 @@ def test_runs_and_model_folders_are_compared_without_training(arguments: list[st
     assert alone.out.splitlines()[-1] == "No curves: none of these models was trained here."
 
 
+def row(
+    name: str, loss: float, *, tokenizer: str = "t", data: str | None = "d", group: str | None = None
+) -> ComparisonRow:
+    basis = ScoreBasis(tokenizer, data, data, sentences=8)
+    scores = {"loss": loss, "bleu": 10 * loss}
+    return ComparisonRow(name, "network", 10, steps=4, scores=scores, basis=basis, seed=1, group=group)
+
+
+def test_losses_of_other_data_or_tokenizers_are_marked() -> None:
+    rows = [row("a", 2.0), row("b", 1.0, tokenizer="u"), row("c", 1.5, data="e"), row("d", 1.2, data=None), row("e", 1)]
+    header, cells = comparison_table(rows)
+    assert [line[header.index("loss")] for line in cells] == ["2.000", "1.000 *", "1.500 *", "1.200 *", "1.000"]
+    assert [line[header.index("BLEU")] for line in cells] == ["20.0", "10.0", "15.0 *", "12.0 *", "10.0"]
+    assert comparison_notes(rows) == [
+        "* loss of b: measured with another tokenizer than a; not comparable.",
+        "* loss, BLEU of c: measured on other data than a; not comparable.",
+        "* loss, BLEU of d: measured on data that cannot be compared with those of a; not comparable.",
+    ]
+    assert rows_as_dicts(rows)[1]["not_comparable"] == {"loss": "measured with another tokenizer than a"}
+    assert "1.000 *" in markdown_table(rows)
+
+
+def test_bleu_of_another_number_of_sentences_is_marked() -> None:
+    other = replace(row("b", 1.0), basis=ScoreBasis("t", "d", "d", sentences=9))
+    assert incomparable_scores([row("a", 2.0), other]) == {
+        "b": {"bleu": "measured on another number of sentences than a"}
+    }
+
+
+def test_seeds_are_grouped_with_mean_and_standard_deviation() -> None:
+    rows = [row("big-seed1", 2.0, group="g"), row("other", 3.0, group="h"), row("big-seed2", 2.2, group="g")]
+    header, cells = comparison_table(rows)
+    assert [line[0] for line in cells] == ["big", "other"]
+    assert [line[header.index("seeds")] for line in cells] == ["2", "–"]
+    assert [line[header.index("loss")] for line in cells] == ["2.100 ± 0.141", "3.000"]
+    assert cells[0][header.index("steps")] == "4"
+    assert comparison_notes(rows) == ["big: mean ± standard deviation of 2 seeds (big-seed1, big-seed2)."]
+    lines = list(csv.DictReader(io.StringIO(csv_table(rows))))
+    assert [(line["kind"], line["model"], line["seeds"]) for line in lines] == [
+        ("run", "big-seed1", "1"), ("run", "big-seed2", "1"), ("mean", "big", "2"), ("standard deviation", "big", "2"),
+        ("run", "other", "1"),
+    ]  # fmt: skip
+    assert float(lines[2]["loss"]) == pytest.approx(2.1)
+    assert float(lines[3]["loss"]) == pytest.approx(0.2 / 2**0.5)
+
+
+def test_runs_of_other_seeds_and_of_other_data(tmp_path: Path) -> None:
+    data, other = write_pairs(tmp_path / "pairs.tsv", 60), write_pairs(tmp_path / "other.tsv", 60, seed=7)
+    quick = ("training.steps=1", "validation.sentences=0")
+    for name, file, *settings in (
+        ("first", data), ("second", data, "training.seed=2"), ("small", data, "model.vocab_size=300"), ("new", other),
+    ):  # fmt: skip
+        run(tmp_path / name, file, *quick, *settings)
+    folders = [tmp_path / name for name in ("first", "second", "small", "new")]
+    done = regard("compare", *folders, "--out", tmp_path / "out", "--sentences", "1")
+    assert done.code == 0, done.err
+    assert "first: mean ± standard deviation of 2 seeds (first, second)." in done.out
+    assert "* loss of small: measured with another tokenizer than first; not comparable." in done.out
+    assert "* loss of new: measured on other data than first; not comparable." in done.out
+    lines = csv.DictReader(io.StringIO(regard("compare", *folders, "--out", tmp_path / "out", "--csv").out))
+    assert [(line["model"], line["seed"]) for line in lines if line["kind"] == "run"] == [
+        ("first", "1"), ("second", "2"), ("small", "1"), ("new", "1"),
+    ]  # fmt: skip
+    assert "small *" in (tmp_path / "out" / "compare.svg").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["tiny", "--json", "--csv"], "--json and --csv: choose one of them."),
         (
             ["tinny"],
             "'tinny' cannot be compared (did you mean tiny?); pass TOML files, presets, run or model folders.",

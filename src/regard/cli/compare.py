@@ -18,11 +18,13 @@ from regard.cli.options import (
     examples,
     option,
 )
+from regard.errors import ConfigError
 from regard.files import write_text
 
 EXAMPLES = examples(
     "regard compare recipes/family/transformer.toml recipes/family/luong.toml --out runs/family",
     "regard compare runs/en-it runs/en-it-relative --json",
+    "regard compare runs/seed1 runs/seed2 runs/seed3 --csv",
 )
 
 
@@ -41,21 +43,25 @@ def run(
         str, option(DECODING_PANEL, help="Decoding engine: torch supports every network; or auto, ctranslate2.")
     ] = "torch",
     as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print JSON instead of a table.")] = False,
+    as_csv: Annotated[bool, option(OUTPUT_PANEL, "--csv", help="Print CSV instead of a table.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Train or load several models and print a table of size, speed, loss and BLEU; plot their validation curves.
 
-    Finished runs in --out are reused, interrupted ones are resumed.
+    Finished runs in --out are reused, interrupted ones are resumed. Runs that differ in nothing but the seed become one
+    line with mean ± standard deviation. Scores of other data, and losses of another tokenizer, are marked.
     """
     check_choice("--engine", engine, ENGINES)
-    from regard.compare import (
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv: choose one of them.")
+    from regard.compare import load_or_train, measure, sample_sentences
+    from regard.compare.table import (
+        comparison_notes,
         comparison_table,
-        load_or_train,
+        csv_table,
         markdown_table,
-        measure,
         plot_curves,
         rows_as_dicts,
-        sample_sentences,
     )
     from regard.plotting import check_figure_path
     from regard.tables import new_table
@@ -73,9 +79,14 @@ def run(
     if as_json:
         print_text(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))
         return
+    if as_csv:
+        print_text(csv_table(rows).rstrip("\n"))
+        return
     header, cells = comparison_table(rows)
     table = new_table(*header, text="network")
     for row in cells:
         table.add_row(*row)
     print_table(table)
+    for note in comparison_notes(rows):
+        print_text(note)
     print_text(f"Curves: {figure}" if has_curves else "No curves: none of these models was trained here.")

@@ -1,32 +1,39 @@
-"""Compare models: train or load each, measure them on the same sentences, and put them in one table and one plot."""
+"""Compare models: train or load each, and measure them; `table` makes one table and one plot of the results.
 
+Scores can be compared only if they are of the same data, and losses per token only if the tokenizers are equal too.
+So each row has a `ScoreBasis`: hashes of the data and of the tokenizer.
+"""
+
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from regard.api import Model
 from regard.choices import EngineName
-from regard.config import ConfigSource, load_sources, preset_names, validate_sources
+from regard.config import Config, ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
-from regard.errors import ConfigError
-from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
-from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
-from regard.training.display import ProgressDisplay, score_name, score_text
+from regard.data.preparation import files_fingerprint
+from regard.errors import ConfigError, RegardError
+from regard.files import read_regular_file
+from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
+from regard.training.display import ProgressDisplay
 from regard.training.report.curves import StepValue
 from regard.training.report.run_log import as_record, finite_number, read_run_log
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
-from regard.training.setup import TrainRequest, config_of, prepared_folder, run_source
+from regard.training.setup import TrainRequest, config_of, prepared_folder, run_source, with_run_files
 
 COMPARED_SCORES = ("loss", "bleu", "bits_per_byte", "accuracy", "macro_f1")
+PER_TOKEN_SCORES = ("loss",)
+PER_SENTENCE_SCORES = ("bleu",)
+SETTINGS_WITHOUT_EFFECT = ("checkpoint_minutes", "log_every", "threads")
 SPEED_ROUNDS = 3
 GENERATED_TOKENS, GENERATED_TEXTS = 100, 8  # of a language model whose speed is measured
-UNKNOWN = "–"
 
 SpeedTest = Callable[[], int]  # decodes something and returns the number of tokens
 
@@ -106,6 +113,28 @@ def _config_source(item: str) -> str | Path:
 
 
 @dataclass(frozen=True)
+class ScoreBasis:
+    """Hashes of what scores were measured with; None if the data are no longer there."""
+
+    tokenizer: str | None
+    scores: str | None  # the data of the scores: the test data, or the validation data without any
+    curve: str | None  # the validation data
+    sentences: float | None = None  # translated for BLEU
+
+    def difference(self, other: "ScoreBasis", score: str) -> str | None:
+        """Why a score cannot be compared with that of another basis; None if it can."""
+        if self.scores is None or other.scores is None:
+            return "measured on data that cannot be compared with those of"
+        if self.scores != other.scores:
+            return "measured on other data than"
+        if score in PER_TOKEN_SCORES and self.tokenizer != other.tokenizer:
+            return "measured with another tokenizer than"
+        if score in PER_SENTENCE_SCORES and self.sentences != other.sentences:
+            return "measured on another number of sentences than"
+        return None
+
+
+@dataclass(frozen=True)
 class ComparisonRow:
     """Measurements of a model; unknown ones are None or missing."""
 
@@ -117,6 +146,9 @@ class ComparisonRow:
     scores: Mapping[str, float] = field(default_factory=dict)  # on test data, or validation data without any
     decode_tokens_per_second: float | None = None
     validation_curve: Sequence[StepValue] = ()  # (step, loss)
+    basis: ScoreBasis | None = None
+    seed: int | None = None
+    group: str | None = None  # equal for runs that differ in nothing but the seed
 
 
 def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: EngineName) -> list[ComparisonRow]:
@@ -135,6 +167,8 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
     scores = as_record(results.get("test")) or as_record(results.get("best"))
     speeds = [speed for line in run.training if (speed := finite_number(line.get("tokens_per_second"))) is not None]
     losses = [(line["step"], finite_number(as_record(line["valid"]).get("loss"))) for line in run.validation]
+    config = config_of(RunFolder(compared.run))
+    basis = _basis(RunFolder(compared.run), config, tested=bool(as_record(results.get("test"))), scores=scores)
     return ComparisonRow(
         compared.name,
         network,
@@ -144,7 +178,50 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
         {name: value for name in COMPARED_SCORES if (value := finite_number(scores.get(name))) is not None},
         decode_speed,
         [(step, loss) for step, loss in losses if loss is not None],
+        basis,
+        config.training.seed,
+        _group(config, basis),
     )
+
+
+def _basis(run: RunFolder, config: Config, *, tested: bool, scores: Mapping[str, object]) -> ScoreBasis:
+    tokenizer = run.folder / TOKENIZER_FILE
+    valid = _data_digest(run, config, "valid")
+    return ScoreBasis(
+        _digest(tokenizer.read_bytes()) if tokenizer.is_file() else None,
+        _data_digest(run, config, "test") if tested else valid,
+        valid,
+        finite_number(scores.get("sentences")),
+    )
+
+
+def _data_digest(run: RunFolder, config: Config, split: str) -> str | None:
+    """A hash of the texts of a split; of language models, which keep no texts, of the files they are from."""
+    try:
+        texts = prepared_folder(run, config, str(run.read_info()["key"])) / f"{split}.jsonl"
+        if texts.is_file():
+            with open(texts, "rb") as stream:
+                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        data = with_run_files(run, config, read=False).data
+        corpus = data.test if split == "test" else data.valid
+        if corpus.has_files:
+            return files_fingerprint(corpus.file_names, corpus.columns)
+        held_out = {"held_out": data.validation_fraction, **data.train.columns}
+        return files_fingerprint(data.train.file_names, held_out)
+    except (RegardError, OSError, KeyError):
+        return None
+
+
+def _group(config: Config, basis: ScoreBasis) -> str:
+    """A hash of all settings that change results, but the seed, and of the data."""
+    settings = config.model_dump(mode="json")
+    for name in ("seed", *SETTINGS_WITHOUT_EFFECT):
+        del settings["training"][name]
+    return _digest(json.dumps([settings, basis.tokenizer, basis.scores, basis.curve], sort_keys=True).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def sample_sentences(models: Sequence[ComparedModel], count: int) -> list[str]:
@@ -195,75 +272,3 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> S
 
         return generate
     return None
-
-
-# --- output -----------------------------------------------------------------------------------------------------------
-
-
-def comparison_table(rows: Sequence[ComparisonRow]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the table, without columns that would be empty.
-
-    >>> row = ComparisonRow("tiny", "encoder-decoder Transformer", 648, scores={"loss": 2.5})
-    >>> comparison_table([row])
-    (['model', 'network', 'parameters', 'loss'], [['tiny', 'encoder-decoder Transformer', '648', '2.500']])
-    """
-    score_names = list(dict.fromkeys(name for row in rows for name in row.scores))
-    columns: list[tuple[str, Callable[[ComparisonRow], str]]] = [
-        ("model", lambda row: row.name),
-        ("network", lambda row: row.network),
-        ("parameters", lambda row: f"{row.parameters:,}"),
-        ("steps", lambda row: UNKNOWN if row.steps is None else f"{row.steps:,}"),
-        ("training tokens/s", lambda row: _format_speed(row.train_tokens_per_second)),
-        *((score_name(name), _score_formatter(name)) for name in score_names),
-        ("decoding tokens/s", lambda row: _format_speed(row.decode_tokens_per_second)),
-    ]
-    cells = [[formatter(row) for row in rows] for _, formatter in columns]
-    known = [n for n, column in enumerate(cells) if any(cell != UNKNOWN for cell in column)]
-    return [columns[n][0] for n in known], [[cells[n][r] for n in known] for r in range(len(rows))]
-
-
-def markdown_table(rows: Sequence[ComparisonRow]) -> str:
-    """Return the table as Markdown."""
-    header, cells = comparison_table(rows)
-    lines = [header, ["---", "---", *["---:"] * (len(header) - 2)], *cells]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def rows_as_dicts(rows: Sequence[ComparisonRow]) -> list[dict[str, Any]]:
-    """Return the rows for JSON, with the validation curves."""
-    return [asdict(row) for row in rows]
-
-
-def plot_curves(rows: Sequence[ComparisonRow], path: Path) -> bool:
-    """Plot the validation loss of each run against its steps; return False if no model has a curve."""
-    drawn = [row for row in rows if row.validation_curve]
-    if not drawn:
-        return False
-    colors = [COLORS[n % len(COLORS)] for n in range(len(drawn))]
-    with plot_style():
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-        figure = new_figure(9, 5.2)
-        axes = figure.add_subplot()
-        for n, row in enumerate(drawn):
-            dashes = DASHES[n // len(COLORS) % len(DASHES)]  # other dashes once all colors are used
-            axes.plot(*zip(*row.validation_curve, strict=True), color=colors[n], linestyle=dashes, linewidth=1.8)
-        axes.set_yscale("log")
-        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("step")
-        axes.set_title("validation loss (nats per token, log scale)")
-        axes.set_xlim(left=0)
-        minimal_axes(axes)
-        label_line_ends(axes, [row.validation_curve[-1] for row in drawn], [row.name for row in drawn], colors)
-    save_figure(figure, path)
-    return True
-
-
-def _score_formatter(name: str) -> Callable[[ComparisonRow], str]:
-    return lambda row: score_text(name, row.scores[name]) if name in row.scores else UNKNOWN
-
-
-def _format_speed(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.0f}"
