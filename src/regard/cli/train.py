@@ -9,6 +9,7 @@ from typer.core import TyperArgument
 from regard.cli.help import Command
 from regard.cli.input_output import column_settings, print_text, split_files
 from regard.cli.options import (
+    DATA_PANEL,
     MODEL_PANEL,
     OUTPUT_PANEL,
     TRAINING_PANEL,
@@ -104,6 +105,14 @@ def run(
             metavar="MODEL",
         ),
     ] = None,
+    mix: Annotated[
+        Files,
+        file_option("--mix", help="Old data to mix in when fine-tuning, in the formats of --data, to forget less."),
+    ] = None,
+    mix_fraction: Annotated[
+        float | None,
+        option(DATA_PANEL, help="Fraction of the training data that is drawn from --mix; 0.2 by default."),
+    ] = None,
     resume: Annotated[
         bool, option(TRAINING_PANEL, "--resume", help="Resume the run in --out, if there is one.")
     ] = False,
@@ -131,6 +140,10 @@ def run(
             for name, files in splits.items():
                 if files or not splits["train"]:  # without --data: all splits of the TOML file
                     data_settings[name] = {**files, **columns}
+        if mix:
+            data_settings["mix"] = split_files(None, None, mix, "--mix-", None)
+        if mix_fraction is not None:
+            data_settings["mix_fraction"] = mix_fraction
         if skip_invalid:
             data_settings["skip_invalid"] = True
         task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASK_REGISTRY else None
@@ -139,6 +152,7 @@ def run(
                 "--valid": splits["valid"],
                 "--test": splits["test"],
                 "--from": start_from,
+                "--mix": mix,
                 "--preset": preset,
                 "--resume": resume,
             }

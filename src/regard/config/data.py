@@ -65,6 +65,10 @@ class DataConfig(BaseConfig):
     """Test data, on which the best model is evaluated at the end."""
     description: Annotated[str, Field(max_length=1000)] = ""
     """What the data cover, in words; translators store it, and the web page shows it."""
+    mix: CorpusConfig = CorpusConfig()
+    """Fine-tuning: old data, such as the training data of the base model, mixed in so that less is forgotten."""
+    mix_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Fraction of the training examples, or of the tokens of language models, that is drawn from `mix`."""
     store: str | None = None
     """Folder of prepared data shared by several runs; by default each run has its own."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.05

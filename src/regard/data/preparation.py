@@ -146,11 +146,12 @@ class PreparedData:
     valid: PreparedSplit
     test: PreparedSplit | None
     labels: tuple[str, ...] = ()  # of classifiers and taggers
+    mix: PreparedSplit | None = None  # old data, some of which are in `train` too
 
     @property
     def splits(self) -> dict[str, PreparedSplit]:
         """All splits, by name."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        named = {"train": self.train, "mix": self.mix, "valid": self.valid, "test": self.test}
         return {name: split for name, split in named.items() if split is not None}
 
 

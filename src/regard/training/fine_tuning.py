@@ -1,16 +1,24 @@
-"""Fine-tuning: scores on the validation data of the base model, before and after, which show what it forgets."""
+"""Fine-tuning: old data mixed in, and scores on the validation data of the base model, which show what it forgets."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.config import Config
-from regard.data.preparation import PreparedData, ReportProgress
-from regard.data.store import open_store
+from regard.data.preparation import PreparedData, PreparedSplit, ReportProgress
+from regard.data.store import TokenColumn, TokenStore, open_store
 from regard.errors import RegardError
 from regard.models.folder_files import resolve_model_folder
 from regard.models.network import Network
 from regard.training.run_folder import RunFolder
-from regard.training.setup import config_of, prepared_folder, with_run_files
+from regard.training.setup import config_of, mix_config, prepared_folder, with_run_files
 from regard.training.task import Check, NetworkTask, task_of
+
+MIX_FOLDER = "mix"
+MIX_STREAM = 1  # of random numbers
+SPAN_TOKENS = 256  # old documents are drawn in parts of this length
 
 
 class BaseValidation:
@@ -52,3 +60,73 @@ def find_base_validation(task: NetworkTask, config: Config, report: ReportProgre
     except (RegardError, OSError, KeyError):  # the base run is only read for information
         return None
     return BaseValidation(task, config, prepared, run)
+
+
+# --- old data ---------------------------------------------------------------------------------------------------------
+
+
+def mix_in(
+    run: RunFolder, task: NetworkTask, config: Config, prepared: PreparedData, report: ReportProgress
+) -> PreparedData:
+    """Add old examples to the training data, as many as `data.mix_fraction` says; the same for the same seed."""
+    mix = with_run_files(run, mix_config(config, prepared.labels), read=False)
+    old = task.prepare(run.data / MIX_FOLDER, str(run.read_info()["mix_key"]), mix, report).train
+    random = np.random.default_rng([config.training.seed, MIX_STREAM])
+    store, drawn = mixed_store(prepared.train.store, old.store, config.data.mix_fraction, random)
+    documents = len(store.columns) == 1
+    available, total = (len(one.columns[0].ids) if documents else len(one) for one in (old.store, store))
+    note = (
+        f"{drawn:,} of {available:,} {'tokens' if documents else 'examples'}, {drawn / total:.1%} of the training data"
+    )
+    metadata = {**old.store.metadata, "notes": [*old.notes(), note]}
+    drawn_store = replace(old.store, counts={"read": available, "kept": drawn}, metadata=metadata)
+    return replace(prepared, train=replace(prepared.train, store=store), mix=PreparedSplit(drawn_store))
+
+
+def mixed_store(
+    new: TokenStore, old: TokenStore, fraction: float, random: np.random.Generator
+) -> tuple[TokenStore, int]:
+    """All examples of one store and randomly drawn ones of another, which are `fraction` of the result.
+
+    Stores of documents have one column: parts of old documents are drawn, and tokens are counted. Of too little old
+    data, all are taken. Returns the store, and how many examples or tokens were drawn.
+    """
+    if len(new.columns) == 1:
+        old = replace(old, columns=(_spans(old.columns[0]),))
+        wanted = _wanted(len(new.columns[0].ids), fraction)
+        order = random.permutation(len(old))
+        lengths = old.columns[0].lengths[order]
+        before = lengths.cumsum() - lengths  # tokens drawn before each part
+        order, lengths = order[before < wanted], np.minimum(lengths, wanted - before)[before < wanted]
+        column, drawn = old.columns[0], int(lengths.sum())
+        starts = column.ends[order] - column.lengths[order]
+        parts = [column.ids[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        return replace(new, columns=(_appended(new.columns[0], np.concatenate([*parts, []]), lengths),)), drawn
+    drawn = min(len(old), _wanted(len(new), fraction))
+    examples = np.sort(random.choice(len(old), drawn, replace=False))
+    columns = [
+        _appended(column, *added.gather(examples)) for column, added in zip(new.columns, old.columns, strict=True)
+    ]
+    return replace(new, columns=tuple(columns)), drawn
+
+
+def _wanted(new: int, fraction: float) -> int:
+    return round(new * fraction / (1 - fraction))
+
+
+def _spans(column: TokenColumn) -> TokenColumn:
+    """The same ids with documents divided into parts of at most `SPAN_TOKENS`."""
+    starts = column.ends - column.lengths
+    ends = [
+        np.append(np.arange(start + SPAN_TOKENS, end, SPAN_TOKENS), end)
+        for start, end in zip(starts, column.ends, strict=True)
+    ]
+    return TokenColumn(column.ids, np.concatenate([*ends, []]).astype(np.int64))
+
+
+def _appended(column: TokenColumn, ids: NDArray[np.number], lengths: NDArray[np.int64]) -> TokenColumn:
+    last = column.ends[-1] if len(column.ends) else 0
+    return TokenColumn(
+        np.concatenate([column.ids, ids.astype(column.ids.dtype)]),
+        np.concatenate([column.ends, last + lengths.cumsum()]),
+    )

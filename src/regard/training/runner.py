@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, ConfigSource, load_sources, validate_sources
-from regard.data.preparation import PreparedData
+from regard.data.preparation import PreparedData, ReportProgress
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.machine import keep_freed_memory
 from regard.models import build
@@ -21,7 +22,7 @@ from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
 from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import environment, matmul_peak
-from regard.training.fine_tuning import BaseValidation, find_base_validation
+from regard.training.fine_tuning import BaseValidation, find_base_validation, mix_in
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
 from regard.training.report import write_report
 from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
@@ -37,7 +38,7 @@ from regard.training.setup import (
     with_run_files,
 )
 from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
-from regard.training.task import NetworkTask, task_of
+from regard.training.task import Check, NetworkTask, task_of
 from regard.training.trainer import Trainer
 
 
@@ -129,7 +130,8 @@ def _train(
     if config.training.start_from is not None and not run.has_checkpoint:
         display.note(copy_weights_from(network, config))
         if base is not None:
-            scores = base.scores(network, lambda: None)
+            display.note(f"Scoring {config.training.start_from} on the validation data of {base.run.folder}.")
+            scores = base.scores(network, _counting(progress_callback(run, display, stop)))
             display.note(f"On the validation data of {base.run.folder}, before fine-tuning: {scores_line(scores)}.")
             run.update_info(base={"run": str(base.run.folder), "scores": scores})
     if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
@@ -187,6 +189,12 @@ def _train(
     return summary
 
 
+def _counting(report: ReportProgress) -> Check:
+    """A check that counts its calls, shows the count, and is interrupted when a stop was requested."""
+    numbers = count(1)
+    return lambda: report("batches of the base model's validation data", next(numbers))
+
+
 @contextmanager
 def _recording_failure(run: RunFolder, process_group: ProcessGroup) -> Iterator[None]:
     """Write an error or an interruption to run.json and to the report before it is raised."""
@@ -211,7 +219,8 @@ def _prepare(
     run: RunFolder, task: NetworkTask, config: Config, key: str, display: ProgressDisplay, stop: StopRequest
 ) -> PreparedData:
     folder, report = prepared_folder(run, config, key), progress_callback(run, display, stop)
-    return task.prepare(folder, key, with_run_files(run, config, read=False), report)
+    prepared = task.prepare(folder, key, with_run_files(run, config, read=False), report)
+    return mix_in(run, task, config, prepared, report) if config.data.mix.has_files else prepared
 
 
 def _final_config(task: NetworkTask, config: Config, prepared: PreparedData) -> Config:

@@ -3,14 +3,15 @@
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.config import Config, ConfigSource, DataConfig, to_toml, validate_sources
+from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_toml, validate_sources
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
+from regard.data.lines import STANDARD_INPUT
 from regard.data.preparation import ReportProgress, data_key, spool_stdin
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
@@ -24,6 +25,7 @@ from regard.training.shutdown import StopRequest
 from regard.training.task import NetworkTask, check_task, task_in_sources, task_of
 
 STDIN_COPY = "standard-input"
+MIX_HELD_OUT = 0.1  # at least: more than automatic settings hold out, so that no validation data of the base is drawn
 CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.steps",
     "training.epochs",
@@ -102,11 +104,14 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         raise ConfigError(f"there is no training data; pass {task.data_options}.")
     data, report = with_run_files(run, config, read=True).data, progress_callback(run, display, stop)
     _check_evaluation_data(task, data, display, report)
+    _check_mix(task, config, report)
     chosen: list[AutomaticSetting] = []
     if request.automatic:
         stats = task.corpus_stats(data.train, data.skip_invalid, report)
         if stats.characters == 0:
             raise DataError(f"{', '.join(config.data.train.file_names)}: has no text to train on; provide more text.")
+        if data.mix.has_files:  # an epoch is longer
+            stats = replace(stats, characters=round(stats.characters / (1 - data.mix_fraction)))
         chosen = task.automatic_settings(stats, user_settings(sources))
         sources = [sources[0], as_source(chosen), *sources[1:]]
         config = validate_sources(sources)
@@ -124,6 +129,7 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         "status": "started",
         "task": task.title,
         "key": key,
+        "mix_key": mix_key(run, config, key),
         "automatic_settings": [
             {"setting": setting.key, "value": str(setting.value), "reason": setting.reason} for setting in chosen
         ],
@@ -171,6 +177,20 @@ def _check_evaluation_data(
             raise DataError(f"{', '.join(split.file_names)}: has no text to use as {what} data; provide more text.")
 
 
+def _check_mix(task: NetworkTask, config: Config, report: ReportProgress) -> None:
+    """Check the old data that are mixed in, before training."""
+    mix = config.data.mix
+    if not mix.has_files:
+        return
+    if config.training.start_from is None:
+        raise ConfigError("data.mix: is for fine-tuning; pass --from MODEL, or add the files to the training data.")
+    if STANDARD_INPUT in mix.file_names:
+        raise ConfigError("data.mix: cannot be read from standard input; pass a file.")
+    task.check(config.model_copy(update={"data": config.data.model_copy(update={"train": mix})}))
+    if task.corpus_stats(mix, config.data.skip_invalid, report).characters == 0:
+        raise DataError(f"{', '.join(mix.file_names)}: has no text to mix in; provide more text.")
+
+
 def resume_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay) -> None:
     """Check the settings of a run that is resumed: its own, with the changes of the user."""
     if not run.has_checkpoint:  # a run saves a checkpoint before its first step
@@ -186,7 +206,9 @@ def resume_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay) 
         display.note(note)
     config = with_run_files(run, after, read=False)
     missing = [name for name in config.data.file_names if not _exists(name)]
-    if not missing and data_key(config) != run.read_info()["key"]:
+    info = run.read_info()
+    missing += [name for name in config.data.mix.file_names if not _exists(name)]
+    if not missing and (data_key(config), mix_key(run, config, info["key"])) != (info["key"], info.get("mix_key", "")):
         raise RunError(
             f"{run.folder}: its data files have changed since it was started; restore them, or start a new run."
         )
@@ -250,6 +272,25 @@ def with_run_files(run: RunFolder, config: Config, *, read: bool) -> Config:
     if config.training.start_from is not None:
         updates["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER_FILE)})
     return config.model_copy(update=updates)
+
+
+def mix_key(run: RunFolder, config: Config, key: str) -> str:
+    """The key of the old data of a run, which also depends on the key of its other data; empty without old data."""
+    if not config.data.mix.has_files:
+        return ""
+    return f"{data_key(with_run_files(run, mix_config(config, ()), read=False))}-{key}"
+
+
+def mix_config(config: Config, labels: tuple[str, ...]) -> Config:
+    """The config that prepares the old data: as training data, with the labels of the new data."""
+    held_out = max(config.data.validation_fraction, MIX_HELD_OUT)
+    none = CorpusConfig()
+    splits = {"train": config.data.mix, "valid": none, "test": none, "mix": none, "validation_fraction": held_out}
+    model = config.model
+    if labels:
+        head = model.head.model_copy(update={"labels": labels})  # type: ignore[union-attr]  # only encoders have labels
+        model = model.model_copy(update={"head": head})
+    return config.model_copy(update={"model": model, "data": config.data.model_copy(update=splits)})
 
 
 def progress_callback(run: RunFolder, display: ProgressDisplay, stop: StopRequest) -> ReportProgress:
