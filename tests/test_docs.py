@@ -51,6 +51,34 @@ def test_console_examples_run_and_print_what_is_shown(
         assert done.code == 0, done.err
 
 
+def shown_commands() -> list[tuple[str, str]]:
+    """Commands in text blocks, which do not run here: they train for minutes or need a trained model."""
+    found = []
+    for page in PAGES:
+        for block in blocks(page, "text") if page.name != "cli.md" else []:  # that page is generated from the options
+            for line in block.replace("\\\n", " ").splitlines():
+                command = re.sub(r"\s+#.*", "", line.removeprefix("$ "))
+                found += [(page.name, part) for part in re.findall(r"(?:^|\| )regard ([a-z].*?)(?= \||$)", command)]
+    return found
+
+
+@pytest.mark.parametrize(("page", "command"), shown_commands())
+def test_commands_that_are_only_shown_have_options_that_exist(page: str, command: str) -> None:
+    from typer.main import get_command
+
+    from regard.cli import app
+
+    words = command.split()
+    commands = get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+    assert words[0] in commands, f"{page}: there is no regard {words[0]}"
+    group = getattr(commands[words[0]], "commands", None)
+    parameters = (commands[words[0]] if group is None else group[words[1]]).params
+    options = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words[1:]:
+        if word.startswith("--") and len(word) > 2:
+            assert word.partition("=")[0] in {*options, "--help"}, f"{page}: regard {words[0]} has no option {word}"
+
+
 def test_worked_example_in_tutorial_is_the_output_of_the_lab() -> None:
     from regard.labs.worked_example import worked_text
 

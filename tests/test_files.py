@@ -11,10 +11,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard import files
 from regard.errors import DataError
 from regard.files import atomic_file, atomic_folder, atomic_path, explain_write_errors, write_bytes, write_text
+from regard.training.checkpoint import TrainingState, write_checkpoint
 
 WRITERS = [atomic_file, atomic_path, atomic_folder]
 Writer = Callable[[Path], AbstractContextManager[object]]
@@ -88,6 +90,31 @@ def test_permissions_follow_the_umask_whatever_the_library_sets(tmp_path: Path) 
     for name in ("file", "named", "model/weights", "model/inner/weights"):
         assert mode(tmp_path / name) == mode(tmp_path / "plain"), name
     assert mode(tmp_path / "model") == mode(tmp_path / "model" / "inner") == mode(tmp_path / "folder")
+
+
+def test_content_is_on_the_disk_before_it_replaces_the_old_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        calls.append(
+            "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else f"{os.fstat(descriptor).st_size} bytes"
+        )
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        calls.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    write_bytes(tmp_path / "a", b"123")
+    assert calls == ["3 bytes", "replace", "folder"]
+    calls.clear()
+    path = write_checkpoint(tmp_path, TrainingState(step=7), {"network": {"w": torch.zeros(4)}})
+    assert calls == [f"{path.stat().st_size} bytes", "replace", "folder"]
 
 
 def test_target_of_a_link_is_replaced(tmp_path: Path) -> None:

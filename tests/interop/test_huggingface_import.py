@@ -219,6 +219,17 @@ def test_cached_decoding_of_marian_equals_hugging_face(tmp_path: Path) -> None:
         assert torch.allclose(ours.network.logits(torch.cat(steps, dim=1)), expected, atol=TOLERANCE)
 
 
+def test_marian_without_scale_embedding_has_the_default_of_hugging_face(tmp_path: Path) -> None:
+    theirs = randomize(MarianMTModel(marian_config(5, scale_embedding=MarianConfig().scale_embedding)), 5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    settings = json.loads(path.read_text("utf-8"))
+    del settings["scale_embedding"]
+    path.write_text(json.dumps(settings), "utf-8")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert marian_difference(theirs, load_network(tmp_path / "ours"), 5) < TOLERANCE
+
+
 def test_marian_keeps_special_tokens_and_tied_weights(tmp_path: Path) -> None:
     theirs = randomize(MarianMTModel(marian_config(0, vocab_size=30, pad_token_id=29, decoder_start_token_id=7)), 0)
     ours, report = import_model(theirs, tmp_path)

@@ -15,6 +15,12 @@ from regard.interpret.trace import Trace
 from traces import SHORT, TRANSFORMER_MODELS, make_trace
 
 WITH_HEADS = [name for name in DECODERS if name in TRANSFORMER_MODELS]
+HEADS = [(name, "attention") for name in WITH_HEADS]
+HEADS += [(name, "cross_attention") for name in WITH_HEADS if name.startswith("encoder-decoder")]
+WITHOUT_PARTS = (
+    "recurrent encoder-decoder, bottleneck",
+    *(name for name in DECODERS if name.startswith("recurrent language")),
+)
 
 
 def logits(trace: Trace, network: Any = None) -> torch.Tensor:
@@ -25,12 +31,9 @@ def logits(trace: Trace, network: Any = None) -> torch.Tensor:
     return recorded_logits.detach()
 
 
-@pytest.mark.parametrize("name", WITH_HEADS)
-@pytest.mark.parametrize("part", ["attention", "cross_attention"])
+@pytest.mark.parametrize(("name", "part"), HEADS)
 def test_head_off_equals_zero_rows_of_w_o(name: str, part: str) -> None:
     trace, head = make_trace(name), 1
-    if f"decoder.0.{part}.weights" not in trace.points:
-        return
     twin = copy.deepcopy(trace.model.network)
     attention = twin.get_submodule(f"decoder.layers.0.{part}")
     width = int(attention.value_width)  # type: ignore[arg-type]
@@ -42,13 +45,11 @@ def test_head_off_equals_zero_rows_of_w_o(name: str, part: str) -> None:
     assert not torch.allclose(off, logits(trace), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", [name for name in DECODERS if name not in WITHOUT_PARTS])
 def test_intervention_is_removed_afterwards(name: str) -> None:
     trace = make_trace(name)
     before = logits(trace)
-    part = next((p for p in trace.points.values() if p.point in ("added", "context") and p.stack == "decoder"), None)
-    if part is None:
-        return
+    part = next(p for p in trace.points.values() if p.point in ("added", "context") and p.stack == "decoder")
     change = Intervention(part.stack, part.layer, part.part.removesuffix("_residual"))
     result = trace.intervene(change)
     assert torch.equal(before, logits(trace))

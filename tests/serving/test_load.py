@@ -13,6 +13,7 @@ from regard.decoding.options import GenerationOptions, SearchOptions, Translatio
 from regard.decoding.results import Generation, TextChunk
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
+from regard.serving.metrics import Metrics
 from regard.serving.service import Service
 from regard.serving.trace_store import TraceRequest
 from servers import TEST_TIMEOUT, RunningServer, UppercaseModel, run_server, wait_until
@@ -258,3 +259,11 @@ def _listens(url: str) -> bool:
     except httpx.ConnectError:
         return False
     return True
+
+
+def test_counters_beyond_a_million_are_exact() -> None:
+    metrics = Metrics()
+    metrics.texts.labels("en-it").inc(12_345_677)
+    metrics.texts.labels("en-it").inc()
+    (line,) = [line for line in metrics.render().decode().splitlines() if line.startswith("regard_texts_total{")]
+    assert float(line.split()[-1]) == 12_345_678

@@ -190,11 +190,11 @@ def test_old_data_keep_more_of_what_the_base_model_has_learned(base: Path, other
     after = {}
     for name, options in (("alone", ()), ("mixed", ("--mix", base.parent / "pairs.tsv", "--mix-fraction", "0.5"))):
         arguments = ("--data", other_pairs, "--from", base, "--out", tmp_path / name, *options)
-        fast = ("--set", "training.schedule.learning_rate=0.003", "--set", "training.steps=60")
+        fast = ("--set", "training.schedule.learning_rate=0.005", "--set", "training.steps=150")
         done = regard("train", "translation", *arguments, *fast)
         assert done.code == 0, done.err
         after[name] = Run(tmp_path / name).results["base_after"]["loss"]
-    assert after["mixed"] < after["alone"] - 0.2
+    assert after["mixed"] < after["alone"] - 0.3, after
 
 
 @pytest.mark.parametrize(

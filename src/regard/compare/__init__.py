@@ -19,7 +19,6 @@ from regard.config import Config, ConfigSource, load_sources, preset_names, vali
 from regard.config.errors import did_you_mean
 from regard.data.preparation import files_fingerprint
 from regard.errors import ConfigError, RegardError
-from regard.files import read_regular_file
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
 from regard.training.display import ProgressDisplay
 from regard.training.report.curves import StepValue
