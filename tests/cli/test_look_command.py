@@ -155,6 +155,30 @@ def test_gradient_norms_are_printed(folders: dict[str, Path]) -> None:
     assert f"loss {result['loss']:.3f}, total gradient norm {result['grad_norm']:.3f}".split() in lines
 
 
+@pytest.mark.parametrize("kind", ["translator", "writer"])
+def test_training_step_is_printed(folders: dict[str, Path], kind: str) -> None:
+    target = ["--target", "w4 w20"] if kind == "translator" else []
+    arguments = ("look", folders[kind], "w5 w9", *target, "--training")
+    result, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments)
+    assert (shown.code, shown.err) == (0, "")
+    words = ["w4", "w20"] if kind == "translator" else ["w5", "w9"]
+    assert result["decoder_input"] == ["[SOS]", *words]
+    assert f"decoder input  [SOS] {' '.join(words)}\nlabels         {' '.join(words)} [EOS]\n" in shown.out
+    lines = [line.split() for line in shown.out.splitlines()]
+    for position in result["positions"]:
+        row = next(line for line in lines if line[:3] == [str(position["position"]), *_tokens(position)])
+        assert f"{position['probability']:.3f}" in row
+        assert [f"{position[name]:.4f}" for name in ("cross_entropy", "smoothing", "loss")] == row[-4:-1]
+    total = sum(position["loss"] for position in result["positions"])
+    assert result["loss"] == pytest.approx(total / 3)
+    assert f"loss {result['loss']:.4f} = {total:.4f} / 3 labels\n" in shown.out
+    assert "label smoothing: loss = 0.9 · (−log p) + 0.1 · mean of −log p over 29 choices\n" in shown.out
+
+
+def _tokens(position: dict[str, Any]) -> list[str]:
+    return [position["input_token"], position["label"]]
+
+
 @pytest.mark.parametrize(
     ("kind", "start", "columns"),
     [
@@ -253,11 +277,19 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
             ("plot", "heads", m, "w5", "-o", "x.png", "--at", "decoder.1.attention"),
             2,
         ),
+        "regard: --training: needs the translation to learn; pass it with --target.": (
+            ("look", m, "w5", "--training"),
+            2,
+        ),
+        "regard: --gradients and --training print different things; pass one of them at a time.": (
+            ("look", m, "w5", "--gradients", "--training"),
+            2,
+        ),
         "regard: beam is 0; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
     }
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(16))
 def test_invalid_input_is_an_error(folders: dict[str, Path], number: int) -> None:
     message, (arguments, code) = list(errors(folders).items())[number]
     done = regard(*arguments)

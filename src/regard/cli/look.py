@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     'regard look runs/en-it "Where is the station?" --html trace.html',
     'regard look runs/en-it "I love you." --at "decoder.1.cross_attention.weights[2]"',
+    'regard look runs/en-it "I love you." --target "Ti amo." --training',
     'regard look runs/en-it "I love you." --off "decoder.1.cross_attention[2]"',
 )
 PIPE_WIDTH = 10_000  # columns of a pipe, where no line is wrapped
@@ -70,6 +71,14 @@ def run(
     gradients: Annotated[
         bool, option(OUTPUT_PANEL, "--gradients", help="Print the gradient norm of each module for this output.")
     ] = False,
+    training: Annotated[
+        bool,
+        option(
+            OUTPUT_PANEL,
+            "--training",
+            help="Print the training step on TEXT and --target: shifted input, labels, loss at each position.",
+        ),
+    ] = False,
     html: Annotated[
         Path | None, option(OUTPUT_PANEL, help="Write the trace as one self-contained HTML page.", metavar="FILE")
     ] = None,
@@ -80,7 +89,7 @@ def run(
     """Trace a forward pass: tokens, every layer and head, every decoding step, the search and the alignment."""
     from regard.api import load
 
-    modes = (("--at", at), ("--off", off), ("--gradients", gradients), ("--html", html))
+    modes = (("--at", at), ("--off", off), ("--gradients", gradients), ("--training", training), ("--html", html))
     selected = [name for name, value in modes if value]
     if len(selected) > 1:
         raise ConfigError(f"{' and '.join(selected)} print different things; pass one of them at a time.")
@@ -88,8 +97,13 @@ def run(
         raise ConfigError("--html and --json print different things; pass one of them at a time.")
     check_text("TEXT", text, empty=True)
     check_text("--target", target or "", empty=True)
+    loaded = load(model)
+    if training and target is None and loaded.config.model.translates:
+        raise ConfigError("--training: needs the translation to learn; pass it with --target.")
+    if training and target is None and loaded.config.model.generates:
+        target = ""  # the text alone, without a continuation
     trace = compute_trace(
-        load(model),
+        loaded,
         text,
         beam=beam,
         length_penalty=length_penalty,
@@ -103,6 +117,8 @@ def run(
         _print_interventions(trace, off, as_json)
     elif gradients:
         _print_gradients(trace, as_json)
+    elif training:
+        _print_training_step(trace, as_json)
     elif html is not None:
         _write_page(trace, html)
     elif as_json:
@@ -161,6 +177,16 @@ def _print_gradients(trace: "Trace", as_json: bool) -> None:
     from regard.interpret.render.tables import gradient_table
 
     _print(gradient_table(norms))
+
+
+def _print_training_step(trace: "Trace", as_json: bool) -> None:
+    step = trace.training_step()
+    if as_json:
+        print_text(json.dumps(step.as_dict(), ensure_ascii=False))
+        return
+    from regard.interpret.render.tables import training_tables
+
+    _print(training_tables(step))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:

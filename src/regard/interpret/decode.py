@@ -143,6 +143,14 @@ def _generate(model: TracedModel, text: str, options: GenerationOptions | None, 
     return DecodedText(None, ids[:-1], ids[1:], len(prompt) - 1, generated[-1] == config.tokens.end)
 
 
+def training_text(model: TracedModel, text: str, continuation: str) -> DecodedText:
+    """Return a text as a language model is trained on it: it reads `[SOS] …` and predicts `… [EOS]`."""
+    tokenizer, special = model.target_tokenizer, model.config.tokens
+    ids = [*tokenizer.encode(text), *(tokenizer.encode(continuation) if continuation else [])]
+    _check_length(model, ids, "text")
+    return DecodedText(None, [special.start, *ids], [*ids, special.end], len(ids) + 1)
+
+
 def _encoder_ids(model: TracedModel, text: str) -> list[int]:
     """Ids of a text between its start and end tokens; masked language models read [MASK] as the mask token."""
     special = model.config.tokens

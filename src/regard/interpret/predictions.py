@@ -213,7 +213,7 @@ def predictions_of(trace: ForwardPass) -> Predictions | None:
     predictions = _selected(trace, head)
     return Predictions(
         head.kind,
-        [_logits_row(prediction) for prediction in predictions],
+        [logits_row(prediction) for prediction in predictions],
         decoded.expected_ids or [_default_id(trace, prediction) for prediction in predictions],
         [" ".join(filter(None, (p.token, p.direction))) or None for p in predictions],
         None if head.kind == "tokens" else trace.labels("label"),
@@ -229,24 +229,25 @@ def _selected(trace: ForwardPass, head: HeadPredictions) -> list[HeadPrediction]
     if head.predictions[0].direction is not None:
         return sorted(head.predictions, key=lambda prediction: prediction.direction != "forwards")
     within = head.predictions[1:-1]
-    return [prediction for prediction in within if _is_masked(trace, prediction)] or within
+    return [prediction for prediction in within if is_masked(trace, prediction)] or within
 
 
 def _default_id(trace: ForwardPass, prediction: HeadPrediction) -> int:
     """The most probable choice; for a token that the network can see, the token itself."""
-    if prediction.probability is None or _is_masked(trace, prediction):
+    if prediction.probability is None or is_masked(trace, prediction):
         return prediction.best.id
     return (trace.decoded.source_ids or [])[prediction.position or 0]
 
 
-def _is_masked(trace: ForwardPass, prediction: HeadPrediction) -> bool:
+def is_masked(trace: ForwardPass, prediction: HeadPrediction) -> bool:
+    """Whether the prediction is about a [MASK]."""
     if prediction.token is None:
         return False
     return (trace.decoded.source_ids or [])[prediction.position or 0] == trace.model.config.tokens.mask
 
 
-def _logits_row(prediction: HeadPrediction) -> int:
-    """The row of the logits; a bidirectional model predicts a token at its neighbors, in rows 2n and 2n + 1."""
+def logits_row(prediction: HeadPrediction) -> int:
+    """Return the row of the logits; a bidirectional model predicts a token at its neighbors, in rows 2n and 2n + 1."""
     match prediction.position, prediction.direction:
         case None, _:
             return 0

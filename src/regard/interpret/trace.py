@@ -43,6 +43,7 @@ from regard.interpret.tensors import (
     matrix_slice,
     product_terms,
 )
+from regard.interpret.training_step import TrainingStep, training_step
 from regard.nn.taps import Matrix, Point
 
 FORMAT = 1  # version of the JSON fields
@@ -166,6 +167,13 @@ class Trace(ForwardPass):
     def gradient_norms(self) -> GradientNorms:
         """Return the gradient norm of each module for the loss of this output."""
         return gradient_norms(self)
+
+    def training_step(self) -> TrainingStep:
+        """Return the training step on this text and target: shifted input, labels, and the loss at each position.
+
+        A translator needs a forced target; a language model is trained on the text itself.
+        """
+        return training_step(self)
 
     def branch(self, node: int) -> "Trace":
         """Return the trace of the tokens from the root of the search tree to a node, forced as the target."""

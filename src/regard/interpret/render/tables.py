@@ -15,6 +15,7 @@ from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.interventions import InterventionResult
 from regard.interpret.predictions import HeadPrediction, HeadPredictions, head_predictions
 from regard.interpret.tensors import TensorSlice
+from regard.interpret.training_step import TrainingPosition, TrainingStep
 from regard.tables import new_table
 
 MAX_MATRIX_COLUMNS = 14  # wider matrices show only the three largest numbers of each row
@@ -70,7 +71,7 @@ def bar(fraction: float, width: int = 20) -> Text:
     return Text(blocks.ljust(width), style="cyan")
 
 
-# --- tensors, interventions and gradients -----------------------------------------------------------------------------
+# --- tensors, interventions, gradients and training -------------------------------------------------------------------
 
 
 def tensor_tables(tensor: TensorSlice) -> Iterator[RenderableType]:
@@ -151,6 +152,54 @@ def gradient_table(gradients: GradientNorms) -> Iterator[RenderableType]:
         )
     yield table
     yield Text(f"loss {gradients.loss:.3f}, total gradient norm {gradients.grad_norm:.3f}", style="dim")
+
+
+def training_tables(step: TrainingStep) -> Iterator[RenderableType]:
+    """Render a training step: what is read, what is to be predicted, and the loss at each position."""
+    yield Text("One training step: every position predicts its label in the same pass.", style="bold")
+    texts = {"encoder input": step.source, "decoder input": step.decoder_input}
+    labels = [position.label for position in step.labels if position.label is not None]
+    for name, tokens in {**texts, "labels": labels}.items():
+        if tokens:
+            yield Text.assemble((name.ljust(15), "dim"), " ".join(tokens))
+    two_directions = any(position.direction for position in step.positions)
+    columns = ["position", "input", *(["direction"] if two_directions else []), "label"]
+    ε, count = step.label_smoothing, len(step.labels)
+    numbers = ["−log p", "mean −log p", "loss"] if ε else ["loss"]
+    table = new_table(*columns, "p", "", *numbers, "most probable", left=len(columns))
+    table.columns[-1].justify = "left"
+    for position in step.positions:
+        direction = [Text(position.direction or "")] if two_directions else []
+        table.add_row(
+            "text" if position.position is None else str(position.position),
+            Text(position.input_token or ""),
+            *direction,
+            *_training_cells(position, smoothed=ε > 0),
+        )
+    yield table
+    if ε:
+        yield Text(
+            f"label smoothing: loss = {1 - ε:g} · (−log p) + {ε:g} · mean of −log p over {step.choices:,} choices"
+        )
+    total = f"{step.loss * count:.4f} / {count} label{'s' if count > 1 else ''}"
+    yield Text.assemble(("loss ", "bold"), (f"{step.loss:.4f}", "bold cyan"), f" = {total}")
+    smoothing = f"without label smoothing {step.cross_entropy:.4f}, " if ε else ""
+    yield Text(f"{smoothing}perplexity {math.exp(step.cross_entropy):.2f}")
+    for note in step.notes:
+        yield Text(note, style="dim")
+
+
+def _training_cells(position: TrainingPosition, *, smoothed: bool) -> list[Text]:
+    if position.label is None or position.probability is None:
+        return [Text("no label", style="dim")]
+    numbers = (position.cross_entropy, position.smoothing, position.loss) if smoothed else (position.loss,)
+    return [
+        Text(position.label, style="bold cyan"),
+        Text(f"{position.probability:.3f}"),
+        bar(position.probability, 12),
+        *(Text(f"{number:.4f}") for number in numbers),
+        Text(position.best or ""),
+    ]
 
 
 # --- sheets -----------------------------------------------------------------------------------------------------------
