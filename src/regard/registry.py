@@ -40,12 +40,23 @@ class Registry(Generic[T]):
     (4.0, ['double', 'sqrt'])
     """
 
-    def __init__(self, group: str, builtins: Mapping[str, str] | None = None, *, package: str | None = None) -> None:
-        """`builtins` are import paths by name; all modules of `package` are imported before the first lookup."""
+    def __init__(
+        self,
+        group: str,
+        builtins: Mapping[str, str] | None = None,
+        *,
+        package: str | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        """`builtins` are import paths by name; all modules of `package` are imported before the first lookup.
+
+        `aliases` are other usual names, which the command line accepts too (`resolve`).
+        """
         self.group = group
         """What the entries are, in the plural; the entry-point group is `regard.<group>`."""
         self._paths: dict[str, str] = dict(builtins or {})
         self._package = package
+        self.aliases: dict[str, str] = dict(aliases or {})
         self._objects: dict[str, T] = {}
         self._scanned = False
 
@@ -74,6 +85,18 @@ class Registry(Generic[T]):
         if name in self._objects or name in self._paths:
             return True
         return name in self.names()
+
+    def resolve(self, name: str) -> str:
+        """Return the registered name that is meant: in lower case, or by an alias; an unknown name as it is.
+
+        >>> functions: Registry[object] = Registry("functions", {"sqrt": "math:sqrt"}, aliases={"square-root": "sqrt"})
+        >>> functions.resolve("Square root"), functions.resolve("SQRT"), functions.resolve("cosine")
+        ('sqrt', 'sqrt', 'cosine')
+        """
+        if name in self:
+            return name
+        usual = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+        return usual if usual in self else self.aliases.get(usual, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -124,6 +147,43 @@ TASK_REGISTRY: Registry[object] = Registry(
         "classify": "regard.tasks.classification:ClassificationTask",
         "tag": "regard.tasks.tagging:TaggingTask",
         "word2vec": "regard.tasks.word2vec:Word2VecTask",
+    },
+    aliases={
+        "encoder-decoder": "translation",
+        "machine-translation": "translation",
+        "nmt": "translation",
+        "transformer": "translation",
+        "translate": "translation",
+        "translator": "translation",
+        "causal-lm": "gpt",
+        "decoder-only": "gpt",
+        "gpt-2": "gpt",
+        "gpt2": "gpt",
+        "language-model": "gpt",
+        "language-modeling": "gpt",
+        "llm": "gpt",
+        "lm": "gpt",
+        "bidirectional-language-model": "elmo",
+        "bilm": "elmo",
+        "bert": "masked",
+        "encoder-only": "masked",
+        "masked-language-model": "masked",
+        "masked-lm": "masked",
+        "mlm": "masked",
+        "classification": "classify",
+        "classifier": "classify",
+        "sentiment": "classify",
+        "text-classification": "classify",
+        "ner": "tag",
+        "pos": "tag",
+        "tagger": "tag",
+        "tagging": "tag",
+        "token-classification": "tag",
+        "cbow": "word2vec",
+        "skip-gram": "word2vec",
+        "skipgram": "word2vec",
+        "word-vectors": "word2vec",
+        "word-embeddings": "word2vec",
     },
 )
 """Classes of `regard.training.task.Task`, by the name in `regard train NAME`; here so that `--help` can list them."""

@@ -158,7 +158,7 @@ def test_gradient_norms_are_printed(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize("kind", ["translator", "writer"])
 def test_training_step_is_printed(folders: dict[str, Path], kind: str) -> None:
     target = ["--target", "w4 w20"] if kind == "translator" else []
-    arguments = ("look", folders[kind], "w5 w9", *target, "--training")
+    arguments: list[str | Path] = ["look", folders[kind], "w5 w9", *target, "--training"]
     result, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments)
     assert (shown.code, shown.err) == (0, "")
     words = ["w4", "w20"] if kind == "translator" else ["w5", "w9"]

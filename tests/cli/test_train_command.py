@@ -171,9 +171,9 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         ),
         (["translation", "--out", "x"], 2, "there is no training data; pass --source and --target, or --data."),
         (
-            ["translator"],
+            ["translatoin"],
             2,
-            "'translator' is not a task (did you mean translation?); "
+            "'translatoin' is not a task (did you mean translation?); "
             "pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file.",
         ),
         (

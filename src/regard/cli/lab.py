@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from regard.labs.lab import Effort
     from regard.labs.report import FinishedLab
 
-EXAMPLES = examples("regard lab", "regard lab scaling --quick", "regard lab all --resume")
+EXAMPLES = examples(
+    "regard lab",
+    "regard lab scaling --quick",
+    "regard lab vanishing-gradients  # usual names lead to the right lab",
+    "regard lab all --resume",
+)
 ALL = "all"
 
 
@@ -33,11 +38,13 @@ def run(
         for lab in all_labs():
             print_text(f"{lab.name.ljust(width)}  {lab.claim}")
         return
+    requested, name = name, name if name == ALL else LABS.resolve(name)
     if name != ALL and name not in LABS:
         from regard.config import did_you_mean
 
         known = [*(lab.name for lab in all_labs()), ALL]
-        raise ConfigError(f"there is no lab {name!r}{did_you_mean(name, known)}; the labs are {', '.join(known)}.")
+        hint = did_you_mean(name, [*known, *LABS.aliases])
+        raise ConfigError(f"there is no lab {name!r}{hint}; the labs are {', '.join(known)}.")
     if quick and full:
         raise ConfigError("--quick and --full exclude each other; pass one of them, or neither.")
     if resume and name != ALL:
@@ -48,6 +55,8 @@ def run(
         if not quiet:
             print_text(message, file=sys.stderr, flush=True)
 
+    if name != requested:
+        report(f"{requested}: this is the lab {name}")
     effort: Effort = "quick" if quick else "full" if full else "default"
     sections = []
     for lab in all_labs() if name == ALL else [LABS[name]]:

@@ -42,6 +42,7 @@ EXAMPLES = examples(
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
 )
+CELLS = ("rnn", "lstm", "gru")  # networks that people name instead of a task
 
 
 def _task_help() -> str:
@@ -146,6 +147,14 @@ def run(
             data_settings["mix_fraction"] = mix_fraction
         if skip_invalid:
             data_settings["skip_invalid"] = True
+        requested, cell = task_or_file, None
+        if task_or_file is not None and not _is_file(task_or_file):
+            task_or_file = TASK_REGISTRY.resolve(task_or_file)
+            if task_or_file.lower() in CELLS and task_or_file not in TASK_REGISTRY:
+                cell = task_or_file.lower()
+                task_or_file = _task_of_cell(cell, has_pairs=bool(source or target))
+            if task_or_file != requested and not quiet and is_rank_zero():
+                print_text(f"{requested}: this is the task {task_or_file}", file=sys.stderr)
         task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASK_REGISTRY else None
         if task is not None:
             options = {
@@ -160,6 +169,8 @@ def run(
         options_as_settings: dict[str, Any] = {"data": data_settings} if data_settings else {}
         if start_from is not None:
             options_as_settings["training"] = {"start_from": start_from}
+        if cell is not None:
+            options_as_settings["model"] = {"kind": "recurrent-encoder-decoder", "cell": cell}
         sources = _sources(task_or_file, task, folder, preset, options_as_settings, settings or [], resume)
         request = TrainRequest(
             sources,
@@ -172,6 +183,24 @@ def run(
         finished = train(request, display_for(sys.stderr, quiet))
     if is_rank_zero():
         print_results(finished)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml") or Path(name).is_file()
+
+
+def _task_of_cell(cell: str, *, has_pairs: bool) -> str:
+    """Return the task of a recurrent network; ConfigError if the data options do not decide it."""
+    from regard.errors import ConfigError
+
+    if has_pairs:
+        return "translation"
+    network = f"--set model.cell={cell} --set model.kind=recurrent"
+    raise ConfigError(
+        f"{cell!r} is a network, not a task: for a language model run "
+        f"`regard train gpt {network}-language-model --data TEXT`, for a translator "
+        f"`regard train translation {network}-encoder-decoder --data PAIRS`."
+    )
 
 
 def _check_options(task: "Task", options: list[str]) -> None:
@@ -240,10 +269,9 @@ def _file_sources(file: str, folder: Path | None) -> "list[ConfigSource]":
     from regard.config import did_you_mean, load_sources, preset_names, resolve_paths
     from regard.errors import ConfigError
 
-    if not file.endswith(".toml") and not Path(file).is_file():
-        hint = (
-            " (it is a preset: pass it with --preset)" if file in preset_names() else did_you_mean(file, TASK_REGISTRY)
-        )
+    if not _is_file(file):
+        known = [*TASK_REGISTRY.names(), *TASK_REGISTRY.aliases, *CELLS]
+        hint = " (it is a preset: pass it with --preset)" if file in preset_names() else did_you_mean(file, known)
         raise ConfigError(f"{file!r} is not a task{hint}; pass {', '.join(TASK_REGISTRY.names())}, or a TOML file.")
     sources = load_sources(Path(file))
     return sources if folder is None else [resolve_paths(folder, source) for source in sources]
