@@ -95,6 +95,57 @@ def minimal_axes(ax: "Axes") -> None:
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
 
 
+def value_grid(
+    ax: "Axes",
+    shades: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    texts: Sequence[Sequence[str]] = (),
+    color: str = BLUE,
+    font_size: float = 8,
+) -> None:
+    """Draw a grid of cells, darker where the shade (0 to 1) is larger, with a text in each.
+
+    Cells are shapes, not an image, so that they follow dark mode.
+    """
+    from matplotlib.patches import Rectangle
+
+    for i, row in enumerate(shades):
+        for j, shade in enumerate(row):
+            alpha = min(1.0, max(0.0, shade))
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=color, alpha=alpha, linewidth=0))
+            ax.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=FAINT, linewidth=0.6))
+            if texts:
+                text_color = PAPER if alpha > 0.6 else INK
+                ax.text(j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=font_size, color=text_color)
+    ax.set_xlim(0, len(columns))
+    ax.set_ylim(len(rows), 0)
+    ax.set_xticks([n + 0.5 for n in range(len(columns))], columns)
+    ax.set_yticks([n + 0.5 for n in range(len(rows))], rows)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(title)
+
+
+def heat_map(ax: "Axes", values: Sequence[Sequence[float]], *, title: str, xlabel: str, ylabel: str) -> None:
+    """Draw signed values with a color bar: orange below zero, white at zero, blue above."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    colors = LinearSegmentedColormap.from_list("signed", [ORANGE, "#ffffff", BLUE])
+    limit = max(abs(value) for row in values for value in row) or 1.0
+    image = ax.imshow(values, cmap=colors, vmin=-limit, vmax=limit, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, fraction=0.045, pad=0.02)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    ax.set_title(title)
+
+
 def check_figure_path(path: Path, option: str) -> None:
     """Raise ConfigError if the file extension is not a supported figure format."""
     if path.suffix.lower() not in FIGURE_FORMATS:

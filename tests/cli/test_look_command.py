@@ -1,4 +1,4 @@
-"""`regard look` and `regard plot`: traces, values, interventions, figures and error messages."""
+"""`regard look`: traces, values, interventions, training steps and error messages."""
 
 import json
 import math
@@ -222,13 +222,6 @@ def test_forced_target(folders: dict[str, Path]) -> None:
     assert result["tree"] is None
 
 
-@pytest.mark.parametrize("plot", ["attention", "alignment", "heads"])
-def test_figures_are_written(folders: dict[str, Path], tmp_path: Path, plot: str) -> None:
-    done = regard("plot", plot, folders["translator"], "w5 w9 w12", "-o", tmp_path / "x.svg")
-    assert (done.code, done.out, done.err) == (0, "", "")
-    assert "<svg" in (tmp_path / "x.svg").read_text("utf-8")
-
-
 def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
     m = folders["translator"]
     return {
@@ -248,15 +241,6 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
             ("look", m, "w5 w9", "--off", "decoder.1.cross_attention=99"),
             1,
         ),
-        "regard: PLOT heatmap: should be attention, alignment or heads.": (
-            ("plot", "heatmap", m, "w5", "-o", "x.png"),
-            2,
-        ),
-        "regard: --output x.gif: should end in .png, .svg or .pdf.": (("plot", "heads", m, "w5", "-o", "x.gif"), 2),
-        "regard: This network has no cross-attention, so there is nothing to align.": (
-            ("plot", "alignment", folders["writer"], "w5", "-o", "x.png"),
-            1,
-        ),
         "regard: nowhere: does not exist; give the path of a model folder, or of a run.": (
             ("look", "nowhere", "w5"),
             3,
@@ -273,10 +257,6 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
             ("look", m, "w5", "--html", "x.html", "--json"),
             2,
         ),
-        "regard: --at decoder.1.attention: selects the attention of `regard plot attention`, not heads; remove it.": (
-            ("plot", "heads", m, "w5", "-o", "x.png", "--at", "decoder.1.attention"),
-            2,
-        ),
         "regard: --training: needs the translation to learn; pass it with --target.": (
             ("look", m, "w5", "--training"),
             2,
@@ -289,7 +269,7 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
     }
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(12))
 def test_invalid_input_is_an_error(folders: dict[str, Path], number: int) -> None:
     message, (arguments, code) = list(errors(folders).items())[number]
     done = regard(*arguments)
