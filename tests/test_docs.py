@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from commands import regard
+from regard.cli.plot import PLOTS
+from regard.cli.train import CELLS
 from regard.config.positions import POSITIONS
+from regard.labs import LABS, all_labs
+from regard.registry import TASK_REGISTRY
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -85,6 +89,27 @@ def test_worked_example_in_tutorial_is_the_output_of_the_lab() -> None:
     tutorial = ROOT / "docs/tutorials/look-inside-a-model.md"
     (shown,) = [block for block in blocks(tutorial, "text") if "weights · V" in block]
     assert shown in worked_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_labs_plots_and_tasks_exist(page: Path) -> None:
+    """Names after `regard lab`, `regard plot` and `regard train`, in code and in the text."""
+    known = {
+        "lab": {*LABS, *LABS.aliases, "all"},
+        "plot": {*PLOTS},
+        "train": {*TASK_REGISTRY, *TASK_REGISTRY.aliases, *CELLS},
+    }
+    known["lab"].add("my-lab")  # the example of a lab of one's own
+    pattern = r"(?:`|^|\$ )regard (lab|plot|train) ([a-z][a-z0-9|-]*)(?=[\s`])"
+    for command, names in re.findall(pattern, page.read_text("utf-8"), flags=re.MULTILINE):
+        assert known[command].issuperset(names.split("|")), (command, names)
+
+
+def test_glossary_names_every_lab_and_plot() -> None:
+    text = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
+    labs = {LABS.resolve(name) for name in re.findall(r"`regard lab ([a-z0-9-]+)`", text)}
+    assert labs == {lab.name for lab in all_labs()}
+    assert set(re.findall(r"`regard plot (\w+)`", text)) == set(PLOTS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
