@@ -1,6 +1,6 @@
 """The FastAPI application: routes, middleware, error handlers, the OpenAPI document and the files of the page."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,14 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import RedirectResponse
 from starlette.types import Receive, Scope, Send
 
 from regard.errors import ConfigError, InputError
 from regard.serving.access import AccessMiddleware
 from regard.serving.errors import ERROR_RESPONSES, handle_http_error, handle_input_error, handle_validation_error
 from regard.serving.limits import BodyLimitMiddleware
+from regard.serving.page_files import INDEX, page_handlers
 from regard.serving.routes import add_routes
 from regard.serving.service import Service
 from regard.version import __version__
@@ -69,27 +68,13 @@ def build_app(service: Service, web: Path = WEB) -> FastAPI:
     app.add_exception_handler(RequestValidationError, handle_validation_error)
     for error in (ConfigError, InputError):
         app.add_exception_handler(error, handle_input_error)
-    if (web / "index.html").is_file():
-        _add_files(app, web)
+    if (web / INDEX).is_file():
+        for path, respond in page_handlers(web).items():  # a mount at the root would match every other path, too
+            app.add_route(path, respond, include_in_schema=False)
     else:
         app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     _describe_choices(app, service)
     return app
-
-
-def _add_files(app: FastAPI, web: Path) -> None:
-    """Add a route for each file of the page; a mount at the root would match every other path, too."""
-    files = StaticFiles(directory=web)
-
-    def serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def respond(request: Request) -> Response:
-            return await files.get_response(name, request.scope)
-
-        return respond
-
-    for name in sorted(path.relative_to(web).as_posix() for path in web.rglob("*") if path.is_file()):
-        app.add_route(f"/{name}", serve_file(name), include_in_schema=False)
-    app.add_route("/", serve_file("index.html"), include_in_schema=False)
 
 
 def _describe_choices(app: FastAPI, service: Service) -> None:
