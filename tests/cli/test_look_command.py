@@ -2,13 +2,20 @@
 
 import json
 import math
+import re
+import sys
+from collections import Counter
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from commands import regard
 from random_models import SMALL, saved
+from regard.api import load
+from regard.cli.look import _print
 from regard.config import (
     BidirectionalLanguageModelConfig,
     ClassHeadConfig,
@@ -21,10 +28,23 @@ from regard.config import (
     TagHeadConfig,
     TokenHeadConfig,
 )
+from regard.interpret.render.terminal import render_trace
+from regard.tables import new_table, split_table
 from toy_trees import conllu
 
 RECURRENT: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}
 LABELS = ("bad", "good")
+NUMBER = re.compile(r"-?\d+\.\d+")
+STYLE = re.compile(r"\x1b\[[\d;]*m")
+
+
+class Terminal(StringIO):
+    """Output that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 SECTIONS = {  # heading that only this kind of model has
     "attending": "Alignment",
     "syntax": "depth in the tree",
@@ -62,6 +82,36 @@ def test_trace_of_every_kind_of_model(folders: dict[str, Path], kind: str) -> No
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("w5 w9 w12")
     assert "Encoder, layer 1" in done.out or "Decoder, layer 1" in done.out
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("kind", ["translator", "writer", "attending"])
+def test_a_terminal_breaks_no_number(
+    folders: dict[str, Path], kind: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines fit into the terminal, and have all numbers that a pipe gets."""
+    trace = load(folders[kind]).look("w5 w9 w12 w16 w28 w17")
+    monkeypatch.setenv("COLUMNS", str(width))
+    outputs = list[str]()
+    for file in (StringIO(), Terminal()):
+        monkeypatch.setattr(sys, "stdout", file)
+        _print(render_trace(trace))
+        outputs.append(STYLE.sub("", file.getvalue()))
+    piped, shown = outputs
+    assert max(map(len, piped.splitlines())) > width
+    assert max(map(len, shown.splitlines())) <= width
+    assert not Counter(NUMBER.findall(piped)) - Counter(NUMBER.findall(shown))
+
+
+def test_a_wide_table_is_split_between_its_columns() -> None:
+    console = Console(width=27, no_color=True)
+    table = new_table("token", "first", "second", "third")
+    table.add_row("w5", "-10.25", "0.125", "123.5")
+    with console.capture() as captured:
+        for part in split_table(table, console):
+            console.print(part)
+    lines = [line.split() for line in captured.get().splitlines() if line.strip(" ─")]
+    assert lines == [["token", "first", "second"], ["w5", "-10.25", "0.125"], ["token", "third"], ["w5", "123.5"]]
 
 
 @pytest.mark.parametrize("kind", SECTIONS)

@@ -35,7 +35,6 @@ EXAMPLES = examples(
     'regard look runs/en-it "I love you." --target "Ti amo." --training',
     'regard look runs/en-it "I love you." --off "decoder.1.cross_attention[2]"',
 )
-PIPE_WIDTH = 10_000  # columns of a pipe, where no line is wrapped
 
 
 def run(
@@ -199,16 +198,14 @@ def _write_page(trace: "Trace", path: Path) -> None:
 
 
 def _print(parts: "Iterable[RenderableType]") -> None:
-    """Print to stdout: text wraps at the terminal width, tables are as wide as needed."""
+    """Print to stdout: text wraps at the terminal width, and tables are split at their columns."""
     from rich.table import Table
 
-    from regard.tables import new_console
+    from regard.tables import MAX_WIDTH, new_console, split_table
 
     console = new_console()
-    default_width = console.width if sys.stdout.isatty() else PIPE_WIDTH
+    if not sys.stdout.isatty():
+        console.width = MAX_WIDTH  # no line of a pipe is wrapped
     for part in parts:
-        console.width = default_width
-        if isinstance(part, Table):
-            wide = console.options.update(width=PIPE_WIDTH)
-            console.width = max(default_width, console.measure(part, options=wide).maximum)
-        console.print(part)
+        for printed in split_table(part, console) if isinstance(part, Table) else [part]:
+            console.print(printed)

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree as RichTree
 
 from regard.interpret.alignment import align
 from regard.interpret.attribution import head_costs
@@ -259,26 +259,38 @@ def _search_tree(trace: ForwardPass, tree: SearchTree) -> Iterator[RenderableTyp
             while ancestor is not None and ancestor.number not in shown:
                 shown.add(ancestor.number)
                 ancestor = None if ancestor.parent is None else tree.nodes[ancestor.parent]
-    root = RichTree(Text(trace.decoder_input[0] if trace.decoder_input else ""), guide_style="dim")
-    _add_children(trace, root, 0, children, shown)
-    yield root
+    table = new_table("log p", "score", "", "tokens", left=0)
+    table.columns[-1].justify = "left"
+    table.columns[-1].no_wrap = False  # deep trees are cut there, not in the numbers
+    table.add_row("", "", "", Text(trace.decoder_input[0] if trace.decoder_input else ""))
+    _add_branches(trace, table, 0, "", children, shown)
+    yield table
 
 
-def _add_children(
-    trace: ForwardPass, branch: RichTree, parent: int, children: dict[int, list[SearchNode]], shown: set[int]
+def _add_branches(
+    trace: ForwardPass, table: Table, parent: int, guides: str, children: dict[int, list[SearchNode]], shown: set[int]
 ) -> None:
-    pruned = 0
-    for node in children.get(parent, []):
-        if node.number not in shown:
-            pruned += 1
-            continue
+    """Add a row for each node below `parent`, whose own guides are `guides`."""
+    nodes = [node for node in children.get(parent, []) if node.number in shown]
+    pruned = len(children.get(parent, [])) - len(nodes)
+    for node in nodes:
+        is_last = node is nodes[-1] and not pruned
         token = trace.model.target_tokenizer.ids_to_tokens([node.token_id or 0])[0]
         style = "bold cyan" if node.on_best_path else ""
-        score = f"  → {node.score:.2f} {node.state}" if node.state in ("finished", "cut", "open") else ""
-        label = Text.assemble((token, style), (f"  {node.log_probability:.2f}", "dim"), (score, style))
-        _add_children(trace, branch.add(label), node.number, children, shown)
+        is_end = node.state in ("finished", "cut", "open")
+        table.add_row(
+            Text(f"{node.log_probability:.2f}", style="dim"),
+            Text(f"{node.score:.2f}" if is_end else "", style=style),
+            Text(node.state if is_end else "", style=style),
+            _branch(guides + ("└ " if is_last else "├ "), token, style),
+        )
+        _add_branches(trace, table, node.number, guides + ("  " if is_last else "│ "), children, shown)
     if pruned:
-        branch.add(Text(f"{pruned} pruned", style="dim"))
+        table.add_row("", "", "", _branch(f"{guides}└ ", f"{pruned} pruned", "dim"))
+
+
+def _branch(guides: str, text: str, style: str) -> Text:
+    return Text.assemble((guides, "dim"), (text, style), no_wrap=True, overflow="ellipsis")
 
 
 def _alignment(trace: ForwardPass) -> Iterator[RenderableType]:
