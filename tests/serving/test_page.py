@@ -1,6 +1,5 @@
 """The page in a real browser: views, URLs, messages and accessibility; it requests nothing from other servers."""
 
-import gzip
 import json
 import math
 import re
@@ -41,7 +40,6 @@ from servers import RunningServer, run_server
 
 pytestmark = pytest.mark.browser
 
-DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "web-page.md"
 CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
 ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"].split())]
@@ -268,11 +266,6 @@ def test_the_api_key_is_requested_and_sent(chromium: Browser, loaded_models: lis
         page.close()
 
 
-def test_a_text_that_cannot_be_traced_gets_a_message(page: Page) -> None:
-    visit(page, "look", text=" ".join(["w5"] * 400))
-    expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 exceeds this server's limit of 600")
-
-
 def test_a_network_without_causal_mask_gets_a_message(chromium: Browser, tmp_path: Path) -> None:
     saved(tmp_path / "seer", EncoderDecoderConfig(**SMALL, causal_mask=False))
     with run_server(Service(load_models([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
@@ -284,14 +277,8 @@ def test_a_network_without_causal_mask_gets_a_message(chromium: Browser, tmp_pat
         page.close()
 
 
-def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
-    files = [path for path in WEB.rglob("*") if path.is_file()]
-    size = sum(len(gzip.compress(path.read_bytes())) for path in files)
-    assert size <= 150_000
-    size_in_docs = re.search(r"about\s(\d+) KB gzipped", DOCS.read_text("utf-8"))
-    assert size_in_docs
-    assert int(size_in_docs[1]) == pytest.approx(size / 1000, abs=3)
-    for path in files:
+def test_the_page_loads_nothing_from_other_servers() -> None:
+    for path in WEB.rglob("*.*"):
         text = path.read_text("utf-8").replace("http://www.w3.org/", "")
         assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path
 

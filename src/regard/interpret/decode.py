@@ -24,6 +24,7 @@ from regard.models.network import Network
 from regard.training.task import abilities
 
 MAX_TRACE_TOKENS = 512  # on each side
+MAX_SPECIAL_TOKENS = 3  # added to a text: its start, its end, and the next token
 DEFAULT_LENGTH = 20  # tokens that a language model generates if no length is set
 MAX_TREE_BEAM = 32
 Options = TypeVar("Options")
@@ -205,6 +206,19 @@ def _check_length(model: TracedModel, ids: list[int], name: str) -> list[int]:
             "shorten it, or trace its sentences separately."
         )
     return ids
+
+
+def traceable_beginning(model: TracedModel, text: str, max_characters: int) -> str:
+    """Return the beginning of a text that fits into a trace and has at most `max_characters`; it ends after a word."""
+    text = text.strip()
+    end = min(len(text), max_characters)
+    ((_, offsets),) = model.source_tokenizer.encode_with_offsets([text[:end]])
+    room = _max_tokens(model) - MAX_SPECIAL_TOKENS
+    if len(offsets) > room:
+        end = offsets[room][0]
+    if end < len(text) and not text[end].isspace():
+        end = max(text.rfind(" ", 0, end), 0) or end  # a word that alone is too long is cut
+    return text[:end].rstrip()
 
 
 def _max_tokens(model: TracedModel) -> int:

@@ -106,8 +106,6 @@ class TraceStore:
 
 def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
     """Decode a text and record the computation; the trace has the model's served name, not its folder."""
-    model = loaded.model
-    traced = TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, loaded.name)
     options: TranslationOptions | GenerationOptions | None
     if loaded.encodes:
         options = None
@@ -117,4 +115,10 @@ def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
     else:
         constraints = OutputConstraints(max_tokens=request.max_tokens or DEFAULT_LENGTH)
         options = GenerationOptions(SamplingOptions(temperature=0, constraints=constraints))
-    return look(traced, request.text, options, request.target)
+    return look(traced_model(loaded), request.text, options, request.target)
+
+
+def traced_model(loaded: LoadedModel) -> TracedModel:
+    """Return what a trace needs of a model."""
+    model = loaded.model
+    return TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, loaded.name)

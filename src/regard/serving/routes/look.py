@@ -1,5 +1,6 @@
 """`/v1/look`: traces of a computation. `/v1/look` returns the outline and id of a trace, other routes read from it."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -8,16 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.data.sentence_splitting import split_sentences
 from regard.errors import InputError
+from regard.interpret.decode import traceable_beginning
 from regard.interpret.interventions import Intervention
 from regard.interpret.tensors import json_numbers
 from regard.interpret.trace import Trace
 from regard.serving.errors import JSON_TYPE
 from regard.serving.limits import check_limits
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import JsonRoute, RequestModel, json_bytes
 from regard.serving.service import Service, ServiceDependency
 from regard.serving.streaming import wait_for_result
-from regard.serving.trace_store import TraceRequest
+from regard.serving.trace_store import TraceRequest, traced_model
 
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Slice = Annotated[list[Index], Field(min_length=2, max_length=2)]
@@ -42,6 +46,16 @@ class LookRequest(RequestModel):
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Maximum generated tokens."""
+
+
+class SentencesRequest(RequestModel):
+    """Text whose sentences can be traced."""
+
+    model_config = ConfigDict(json_schema_extra={"x-ability": "any", "examples": [{"text": "I love you. Hello."}]})
+
+    text: str
+    model: str | None = None
+    """Name of the model; by default the first one."""
 
 
 class TraceReadRequest(RequestModel):
@@ -115,6 +129,24 @@ class OutlineResponse(BaseModel):
     matrices: list[Json]
 
 
+class TraceablePart(BaseModel):
+    """A text that can be traced: a whole one, or its beginning."""
+
+    text: str
+    shortened: bool
+    """Whether it is only the beginning."""
+    characters: int
+    """Characters of the whole text."""
+
+
+class SentencesResponse(BaseModel):
+    """The sentences of a translator's text; the text of another model is one sentence."""
+
+    sentences: list[TraceablePart]
+    whole: TraceablePart
+    """The text as one sentence."""
+
+
 class TensorResponse(BaseModel):
     """Values with their axes and labels; masked values are null."""
 
@@ -151,6 +183,14 @@ async def look(body: LookRequest, request: Request, service: ServiceDependency) 
         trace_request, model, lambda trace: _encode({"id": trace_request.id, **trace.outline()})
     )
     return Response(await wait_for_result(request, outline, service.limits.timeout), media_type=JSON_TYPE)
+
+
+@router.post("/v1/look/sentences", summary="Sentences of a text, each short enough to be traced")
+async def sentences(body: SentencesRequest, service: ServiceDependency) -> SentencesResponse:
+    """Split a text as `/v1/translate` does, and shorten what is too long for a trace to its beginning."""
+    model, limits = service.model(body.model), service.limits
+    check_limits(("characters", len(body.text), limits.max_characters))
+    return await asyncio.to_thread(_sentences, model, body.text, limits.max_trace_characters)
 
 
 @router.post("/v1/look/tensor", response_model=TensorResponse, summary="Values at an address, at most 65,536")
@@ -231,6 +271,19 @@ async def _read(body: TraceReadRequest, request: Request, service: Service, read
     """Read from a stored trace; its thread also encodes the response, which may be large."""
     content = service.traces.read(body.trace, lambda trace: _encode(read(trace)))
     return Response(await wait_for_result(request, content, service.limits.timeout), media_type=JSON_TYPE)
+
+
+def _sentences(model: LoadedModel, text: str, max_characters: int) -> SentencesResponse:
+    traced, text = traced_model(model), text.strip()
+    texts = [text]
+    if model.translates:
+        texts = [sentence for line in text.split("\n") for sentence in split_sentences(line)] or texts
+
+    def part(text: str) -> TraceablePart:
+        beginning = traceable_beginning(traced, text, max_characters)
+        return TraceablePart(text=beginning, shortened=len(beginning) < len(text), characters=len(text))
+
+    return SentencesResponse(sentences=[part(sentence) for sentence in texts], whole=part(text))
 
 
 def _encode(value: Any) -> bytes:

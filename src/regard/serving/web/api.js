@@ -1,5 +1,7 @@
 // Client of the HTTP API. The page sends requests to its own server only.
 
+import { h } from "./dom.js";
+
 /** Maximum number of values in one tensor response. */
 export const MAX_VALUES = 65536;
 
@@ -14,6 +16,19 @@ export class RequestError extends Error {
     this.status = status;
   }
 }
+
+/**
+ * A message about a failed request; where it can succeed later, with a button that repeats it.
+ * @param {RequestError} error @param {() => void} retry
+ */
+export function errorMessage(error, retry) {
+  const canSucceed = error.status === 0 || error.status === 429 || error.status >= 500;
+  const button = canSucceed && h("button", { type: "button", on: { click: () => retry() } }, "Try again");
+  return h("p", { class: "error", role: "alert" }, error.message, " ", button);
+}
+
+/** Gets an event "answer" when the server has answered a request. */
+export const server = new EventTarget();
 
 /** Prompt for the API key when the server requires one; set by main.js. @type {{prompt: () => Promise<string>}} */
 export const apiKeys = { prompt: async () => "" };
@@ -39,7 +54,10 @@ export async function send(path, fields, signal) {
       if (error instanceof DOMException) throw error; // the request was aborted
       throw new RequestError(0, UNREACHABLE);
     });
-    if (response.ok) return response;
+    if (response.ok) {
+      server.dispatchEvent(new Event("answer"));
+      return response;
+    }
     if (response.status === 401) {
       sessionStorage.setItem(KEY, await apiKeys.prompt());
       continue;

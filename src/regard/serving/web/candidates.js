@@ -13,7 +13,7 @@ export function candidates(tokens, chosen, onChoose) {
     { class: "candidates" },
     tokens.map(({ id, token, probability }) => {
       const inside = [
-        h("code", {}, token),
+        h("code", { dir: "auto" }, token),
         h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
         h("span", { class: "percentage" }, percent(probability)),
       ];

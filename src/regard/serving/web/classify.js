@@ -5,7 +5,6 @@ import { h, replace } from "./dom.js";
 import { liveRequest } from "./live_request.js";
 import { percent } from "./numbers.js";
 import { joinPair, resultPane, splitPair, textPane } from "./panes.js";
-import { link, updateUrl } from "./state.js";
 
 const SHOWN = 15; // labels shown at once; the others are collapsed
 
@@ -25,16 +24,15 @@ export async function showClassify(root, app, state) {
   );
   pair.open = Boolean(second);
   input.pane.append(pair);
-  const { out, latency, inside, pane } = resultPane("Label");
+  const { out, latency, pane } = resultPane("Label");
   replace(root, h("div", { class: "panes" }, input.pane, pane));
   const send = liveRequest({
     fields: [input.field, secondField],
+    state: () => ({ text: joinPair(input.field.value, secondField.value) }),
     out,
     latency,
     request: (signal) => {
       const [text, next] = [input.field.value, secondField.value];
-      updateUrl({ text: joinPair(text, next) });
-      inside.href = link({ view: "look" });
       if (!text.trim()) return null;
       return request("/v1/classify", { text, model: about.name, ...(next.trim() ? { second: next } : {}) }, signal);
     },
@@ -58,7 +56,7 @@ function resultElements(response) {
   const bars = response.labels.map((/** @type {any} */ label, /** @type {number} */ n) => bar(label, n === 0));
   const rest = bars.slice(SHOWN);
   return [
-    h("p", { class: "top-label" }, response.label),
+    h("p", { class: "top-label", dir: "auto" }, response.label),
     h("ol", { class: "candidates labels" }, bars.slice(0, SHOWN)),
     rest.length > 0 &&
       h("details", {}, h("summary", {}, `${rest.length} more`), h("ol", { class: "candidates labels" }, rest)),
@@ -74,7 +72,7 @@ function bar({ label, probability }, chosen) {
     h(
       "div",
       { class: chosen ? "candidate chosen" : "candidate", data: { label, probability: String(probability) } },
-      h("span", { class: "name" }, label),
+      h("span", { class: "name", dir: "auto" }, label),
       h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
       h("span", { class: "percentage" }, percent(probability)),
     ),

@@ -7,7 +7,6 @@ import { liveRequest } from "./live_request.js";
 import { matrix } from "./matrix.js";
 import { exact, short } from "./numbers.js";
 import { joinPair, resultPane, splitPair, textPane } from "./panes.js";
-import { link, updateUrl } from "./state.js";
 
 const UNITS = 64; // units of each vector that are drawn
 
@@ -18,16 +17,15 @@ export async function showCompare(root, app, state) {
   const limits = { maxlength: Math.floor(app.limits.max_characters / 2), placeholder: "Type here" };
   const firstInput = textPane("source", "First text", { ...limits, value: first });
   const secondInput = textPane("second", "Second text", { ...limits, value: second });
-  const { out, latency, inside, pane } = resultPane("Similarity");
+  const { out, latency, pane } = resultPane("Similarity");
   replace(root, h("div", { class: "panes" }, firstInput.pane, secondInput.pane), h("div", { class: "similarity" }, pane));
   const send = liveRequest({
     fields: [firstInput.field, secondInput.field],
+    state: () => ({ text: joinPair(firstInput.field.value, secondInput.field.value) }),
     out,
     latency,
     request: (signal) => {
       const input = [firstInput.field.value, secondInput.field.value];
-      updateUrl({ text: joinPair(input[0], input[1]) });
-      inside.href = link({ view: "look" });
       if (!input.every((text) => text.trim())) return null;
       return request("/v1/embeddings", { model: about.name, input }, signal);
     },

@@ -4,9 +4,7 @@ import { request } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace } from "./dom.js";
 import { liveRequest } from "./live_request.js";
-import { percent } from "./numbers.js";
 import { resultPane, textPane } from "./panes.js";
-import { link, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend } from "./words.js";
 
 const MASK = "[MASK]";
@@ -23,22 +21,21 @@ export async function showFill(root, app, state) {
   const { field } = input;
   const maskButton = h("button", { type: "button", id: "insert-mask", on: { click: () => insertMask() } }, `Insert ${MASK}`);
   input.pane.append(h("div", { class: "pane-footer" }, maskButton));
-  const { out, latency, inside, pane } = resultPane("Predicted text");
+  const { out, latency, pane } = resultPane("Predicted text");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   replace(
     root,
     h("div", { class: "panes" }, input.pane, pane),
-    confidenceLegend("Select a word to see other predictions."),
+    confidenceLegend("Select a word to see other predictions.", out),
     detail,
   );
   const send = liveRequest({
     fields: [field],
+    state: () => ({ text: field.value }),
     out,
     latency,
     request: (signal) => {
       const text = field.value;
-      updateUrl({ text });
-      inside.href = link({ view: "look" });
       replace(detail);
       if (!text.includes(MASK)) return null;
       return request("/v1/fill", { text, model: about.name, top_k: TOP_K }, signal);
@@ -55,12 +52,12 @@ export async function showFill(root, app, state) {
         );
       const [filled] = response.results;
       const parts = filled.source.split(MASK);
-      if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", {}, filled.text)); // the text has other mask tokens too
+      if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", { dir: "auto" }, filled.text)); // the text has other mask tokens too
       replace(
         out,
         h(
           "p",
-          {},
+          { dir: "auto" },
           parts.flatMap((/** @type {string} */ part, /** @type {number} */ n) =>
             n < filled.masks.length ? [part, wordButton(filled.masks[n], n)] : [part],
           ),
@@ -75,7 +72,6 @@ export async function showFill(root, app, state) {
       {
         type: "button",
         class: `output-word filled ${confidenceClass(guesses[0].probability)}`,
-        title: percent(guesses[0].probability),
         data: { probability: String(guesses[0].probability) },
         on: { click: () => choose(guesses, n) },
       },

@@ -1,14 +1,22 @@
-// Keep the explanation of a cell visible while the cell is hovered: it floats above or below the cell, never over it.
+// Keep the explanation of a cell visible while the cell is hovered, touched or focused: it floats above or below the
+// cell, and covers neither the cell nor the sentence above the step.
 
 import { h } from "./dom.js";
 
-const MARGIN = 12; // pixels between the panel and the edge of the window
-const LARGE_SCREEN = "(min-width: 900px) and (min-height: 640px)"; // on small screens it would cover the cell
+const MARGIN = 12; // pixels between the panel and the cell, the sentence and the edges of the window
+const LARGE_SCREEN = "(min-width: 900px) and (min-height: 640px)"; // on small ones, the panel is next to the cell
 
 let slot = h("div"); // slot of the panel in the current view; a view has one
 
 addEventListener("scroll", () => float(), { passive: true });
-document.addEventListener("pointerover", ({ target }) => (isExplained(target) ? float() : dock()));
+let touching = false; // until the touched cell is known, the panel could cover it
+document.addEventListener("pointerover", ({ target, pointerType }) => {
+  touching = pointerType === "touch";
+  if (isExplained(target)) float();
+  else if (!(target instanceof Node && slot.contains(target))) dock();
+});
+for (const event of ["click", "pointercancel"]) document.addEventListener(event, () => (touching = false), { capture: true });
+document.addEventListener("click", ({ target }) => isExplained(target) && float());
 document.addEventListener("focusin", ({ target }) => {
   if (isExplained(target)) return float();
   dock();
@@ -30,14 +38,36 @@ export function floatingSlot(element) {
 function float() {
   dock();
   const cell = activeCell();
-  if (!cell || !matchMedia(LARGE_SCREEN).matches || slot.contains(document.activeElement)) return;
+  if (!cell || touching || slot.contains(document.activeElement)) return;
   const { left, top, bottom, width, height } = slot.getBoundingClientRect();
   if (top >= 0 && bottom <= innerHeight) return;
+  const room = freeRoom(cell);
+  const below = innerHeight - cell.bottom - 2 * MARGIN;
+  const above = cell.top - room.top - 2 * MARGIN;
+  if (Math.max(above, below) < 0 || cell.bottom < 0 || cell.top > innerHeight) return;
   slot.style.setProperty("min-height", `${height}px`); // so that the content below does not move
-  slot.firstElementChild.classList.add("floating");
-  const side = cell.top + cell.bottom > innerHeight ? "top" : "bottom";
-  for (const [name, value] of Object.entries({ left, width, [side]: MARGIN }))
-    slot.firstElementChild.style.setProperty(name, `${value}px`);
+  const panel = slot.firstElementChild;
+  panel.classList.add("floating");
+  const size = { left, width, "max-height": Math.max(above, below) };
+  for (const [name, value] of Object.entries(size)) panel.style.setProperty(name, `${value}px`);
+  const needed = panel.getBoundingClientRect().height; // a floating panel may be lower than its slot
+  const isLarge = matchMedia(LARGE_SCREEN).matches;
+  const isAbove = above > below || (!isLarge && above >= needed); // a hand covers what is below a finger
+  const y = isAbove
+    ? isLarge
+      ? room.top + MARGIN
+      : cell.top - MARGIN - Math.min(needed, above)
+    : isLarge
+      ? innerHeight - MARGIN - Math.min(needed, below)
+      : cell.bottom + MARGIN;
+  panel.style.setProperty("max-height", `${isAbove ? above : below}px`);
+  panel.style.setProperty("top", `${y}px`);
+}
+
+/** Where the space above a cell begins: below the sentence, if that is visible. @param {DOMRect} cell */
+function freeRoom(cell) {
+  const sentence = slot.closest(".workbench")?.querySelector(".summary-line")?.getBoundingClientRect();
+  return { top: sentence && sentence.bottom > 0 && sentence.bottom < cell.top ? sentence.bottom : 0 };
 }
 
 /** Whether an element is in a figure whose cells the panel explains. @param {EventTarget | null} target */

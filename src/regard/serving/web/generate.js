@@ -1,10 +1,9 @@
 // View of a language model: streams a continuation, then shows the probability of every token.
 
-import { RequestError, send, Trace } from "./api.js";
+import { errorMessage, RequestError, send, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace, visible } from "./dom.js";
-import { percent } from "./numbers.js";
-import { link, updateUrl } from "./state.js";
+import { linkTo, setDraft, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend, detokenize } from "./words.js";
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
@@ -13,9 +12,11 @@ export async function showGenerate(root, app, state) {
   const prompt = h("textarea", {
     id: "source",
     rows: 4,
+    dir: "auto",
     maxlength: app.limits.max_trace_characters,
     placeholder: "Enter a prompt",
     value: state.text,
+    on: { input: () => setDraft({ text: prompt.value }) },
   });
   const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
     h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
@@ -29,7 +30,7 @@ export async function showGenerate(root, app, state) {
     "aria-label": "Continuation",
   });
   const latency = h("p", { class: "latency", id: "latency" });
-  const inside = h("a", { href: link({ view: "look" }), class: "look-link" }, "Look inside →");
+  const inside = h("a", { ...linkTo({ view: "look" }), class: "look-link" }, "Look inside →");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const button = h("button", { type: "submit", class: "primary" }, "Generate");
   let running = /** @type {AbortController | null} */ (null);
@@ -39,7 +40,6 @@ export async function showGenerate(root, app, state) {
     running = new AbortController();
     button.textContent = "Stop";
     updateUrl({ text: prompt.value });
-    inside.href = link({ view: "look" });
     replace(detail);
     const began = performance.now();
     let [text, generated, ended] = ["", 0, false];
@@ -53,7 +53,9 @@ export async function showGenerate(root, app, state) {
     };
     const promptText = h("span", { class: "prompt" }, prompt.value);
     const continuation = h("span", {});
-    replace(out, h("p", {}, promptText, continuation));
+    const outText = h("p", { dir: "auto" }, promptText, continuation);
+    replace(out, outText);
+    replace(latency);
     try {
       for await (const part of events(await send("/v1/completions", fields, running.signal))) {
         if (part.error) throw new RequestError(500, part.error.message);
@@ -66,8 +68,8 @@ export async function showGenerate(root, app, state) {
       await probabilities(text, generated, ended);
     } catch (error) {
       if (error instanceof DOMException) return; // stopped by the user: keep the text
-      const message = error instanceof RequestError ? error.message : "The connection was lost during generation.";
-      replace(out, h("p", {}, promptText, continuation), h("p", { class: "error", role: "alert" }, message));
+      const failure = error instanceof RequestError ? error : new RequestError(0, "The connection was lost during generation.");
+      replace(out, outText, errorMessage(failure, () => form.requestSubmit()));
       if (!(error instanceof RequestError) && !(error instanceof TypeError)) throw error;
     } finally {
       running = null;
@@ -90,7 +92,6 @@ export async function showGenerate(root, app, state) {
         {
           type: "button",
           class: `output-word ${n < promptLength ? "prompt" : confidenceClass(step.probability)}`,
-          title: percent(step.probability),
           data: { probability: String(step.probability) },
           on: {
             click: () =>
@@ -101,29 +102,30 @@ export async function showGenerate(root, app, state) {
       ),
       separator,
     ]);
-    replace(out, h("p", {}, shown));
+    replace(out, h("p", { dir: "auto" }, shown));
   };
+  const form = h(
+    "form",
+    { class: "panes", on: { submit: write } },
+    h(
+      "div",
+      { class: "pane" },
+      h("label", { for: "source" }, "Prompt"),
+      prompt,
+      h("div", { class: "pane-footer" }, length, temperature, button),
+    ),
+    h(
+      "div",
+      { class: "pane" },
+      h("p", { class: "label" }, "Continuation"),
+      out,
+      h("div", { class: "pane-footer" }, latency, inside),
+    ),
+  );
   replace(
     root,
-    h(
-      "form",
-      { class: "panes", on: { submit: write } },
-      h(
-        "div",
-        { class: "pane" },
-        h("label", { for: "source" }, "Prompt"),
-        prompt,
-        h("div", { class: "pane-footer" }, length, temperature, button),
-      ),
-      h(
-        "div",
-        { class: "pane" },
-        h("p", { class: "label" }, "Continuation"),
-        out,
-        h("div", { class: "pane-footer" }, latency, inside),
-      ),
-    ),
-    confidenceLegend("Select a token to see other candidates."),
+    form,
+    confidenceLegend("Select a token to see other candidates.", out),
     detail,
   );
 }

@@ -1,26 +1,30 @@
 // Requests while the user types: sent after a pause; older ones are aborted.
 
-import { RequestError } from "./api.js";
-import { debounce, h, replace } from "./dom.js";
+import { errorMessage, RequestError } from "./api.js";
+import { debounce, replace } from "./dom.js";
+import { setDraft, updateUrl } from "./state.js";
 
 const PAUSE = 250; // milliseconds without input
 
 /**
  * @typedef {object} LiveRequest
  * @property {HTMLElement[]} fields an input event in any of them sends a new request
+ * @property {() => Partial<import("./state.js").State>} state the input, for the URL
  * @property {(signal: AbortSignal) => Promise<any> | null} request null: there is nothing to request
  * @property {(response: any) => void} show called with the response, or null if nothing was requested
+ * @property {() => void} [clear] removes what else belongs to the previous response, after an error
  * @property {HTMLElement} out element that shows errors
  * @property {HTMLElement} latency
  */
 
 /** Send a request whenever a field changes; returns a function that sends one now. @param {LiveRequest} options @returns {() => Promise<void>} */
-export function liveRequest({ fields, request, show, out, latency }) {
+export function liveRequest({ fields, state, request, show, clear = () => {}, out, latency }) {
   let latest = /** @type {AbortController | null} */ (null);
   const send = async () => {
     latest?.abort();
     const controller = new AbortController();
     latest = controller;
+    updateUrl(state());
     const began = performance.now();
     try {
       const response = await request(controller.signal);
@@ -30,12 +34,16 @@ export function liveRequest({ fields, request, show, out, latency }) {
     } catch (error) {
       if (error instanceof DOMException) return; // aborted for a newer text
       if (!(error instanceof RequestError)) throw error;
+      clear();
       replace(latency);
-      replace(out, h("p", { class: "error", role: "alert" }, error.message));
+      replace(out, errorMessage(error, send));
     }
   };
   const sendLater = debounce(send, PAUSE);
-  for (const field of fields) field.addEventListener("input", sendLater);
+  for (const field of fields) {
+    field.addEventListener("input", () => setDraft(state()));
+    field.addEventListener("input", sendLater);
+  }
   return send;
 }
 

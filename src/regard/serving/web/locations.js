@@ -1,7 +1,7 @@
 // Locations of trace points in the network (such as decoder.1.cross_attention), and the menus that select one.
 
 import { formatFormula, h } from "./dom.js";
-import { link, navigate, updateUrl } from "./state.js";
+import { linkTo, navigate, updateUrl } from "./state.js";
 
 /** @typedef {import("./api.js").Trace} Trace */
 /** @typedef {import("./state.js").State} State */
@@ -29,7 +29,7 @@ export function axes(trace, name) {
   return trace.outline.points.find((/** @type {any} */ point) => point.name === name)?.axes ?? [];
 }
 
-/** Of some locations, the selected one or the nearestLocation: in the same layer, else in the same stack. @param {string[]} locations @param {string} at */
+/** Of some locations, the selected one or the nearest: in the same layer, else in the same stack. @param {string[]} locations @param {string} at */
 export function nearestLocation(locations, at) {
   const parts = at.split(".");
   for (let shared = parts.length; shared > 0; shared -= 1) {
@@ -134,7 +134,7 @@ export function attentionWarning(linked = true) {
     { class: "attention-warning" },
     h("b", {}, "Attention is not explanation. "),
     "Attention weights show which tokens a head attends to, not what the output depends on: a head with sharp attention may not affect the output at all. To find out, ",
-    linked ? h("a", { href: link({ step: "switchboard" }) }, "switch it off") : "switch it off",
+    linked ? h("a", linkTo({ step: "switchboard" }), "switch it off") : "switch it off",
     " and compare the output.",
   );
 }

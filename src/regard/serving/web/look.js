@@ -1,13 +1,15 @@
 // The view that explains a model: a map of the network, and its steps in the order of the paper.
 
 import { abilityOf } from "./abilities.js";
-import { RequestError, Trace } from "./api.js";
+import { errorMessage, request, RequestError, Trace } from "./api.js";
 import { formatFormula, h, replace } from "./dom.js";
 import { experimentLinks } from "./labs.js";
+import { menu } from "./locations.js";
+import { truncate } from "./matrix.js";
 import { drawMap } from "./network_map.js";
 import { percent } from "./numbers.js";
 import { splitPair } from "./panes.js";
-import { link, navigate, RESET_SELECTION } from "./state.js";
+import { linkTo, navigate, RESET_SELECTION, setDraft } from "./state.js";
 import { stepsOf } from "./steps/index.js";
 
 const EXAMPLES = /** @type {Record<string, string>} */ ({
@@ -17,21 +19,47 @@ const EXAMPLES = /** @type {Record<string, string>} */ ({
   fr: "Je voudrais deux cafés, s'il vous plaît.",
 });
 
-/** The current trace, cached while only the step changes. @type {{key: string, trace: Promise<Trace>} | null} */
-let cached = null;
+/** @typedef {{text: string, shortened: boolean, characters: number}} Part a text that can be traced, perhaps only the beginning of one with so many characters */
+/** @typedef {{sentences: Part[], whole: Part}} Parts */
 
-/** @param {any} about @param {import("./state.js").State} state */
-function traceOf(about, state) {
-  const body = { text: textOf(about, state), model: about.name };
+/**
+ * Sentences and traces of the latest requests, cached while only the step changes.
+ * @type {Map<string, {key: string, answer: Promise<any>}>}
+ */
+const cached = new Map();
+
+/** @template Answer @param {string} kind @param {any} body @param {(body: any) => Promise<Answer>} send @returns {Promise<Answer>} */
+function latest(kind, body, send) {
   const key = JSON.stringify(body);
-  if (cached?.key !== key) {
-    const trace = Trace.of(body);
-    cached = { key, trace };
-    trace.catch(() => {
-      cached = null;
-    });
-  }
-  return cached.trace;
+  const known = cached.get(kind);
+  if (known?.key === key) return known.answer;
+  const answer = send(body);
+  cached.set(kind, { key, answer });
+  answer.catch(() => cached.get(kind)?.answer === answer && cached.delete(kind));
+  return answer;
+}
+
+/** The part of the text to trace, and a menu of its sentences if there are several. @param {Parts} parts @param {import("./state.js").State} state */
+function selectPart({ sentences, whole }, state) {
+  const choices = sentences.length > 1 && !whole.shortened ? [...sentences, whole] : sentences;
+  const number = Math.min(state.sentence, choices.length - 1);
+  const options = choices.map(({ text }, n) => [n, n < sentences.length ? `${n + 1}: ${truncate(text, 60)}` : "all as one text"]);
+  return {
+    part: choices[number],
+    menu:
+      sentences.length > 1 &&
+      menu("sentence", "Sentence", /** @type {[any, string][]} */ (options), number, (n) => ({
+        ...RESET_SELECTION,
+        sentence: Number(n),
+      })),
+  };
+}
+
+/** Remark about a text of which only the beginning is traced. @param {Part} part */
+function beginningNote({ text, shortened, characters }) {
+  if (!shortened) return null;
+  const counts = [[...text].length, characters].map((count) => count.toLocaleString("en"));
+  return h("p", { class: "note beginning" }, `Too long to trace as a whole: these are the first ${counts[0]} of ${counts[1]} characters.`);
 }
 
 /** Example text, used until the user enters one. @param {any} about */
@@ -48,13 +76,23 @@ function textOf(about, state) {
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showLook(root, app, state) {
   const { about } = app;
-  const field = h("input", {
+  const submit = () => navigate({ ...RESET_SELECTION, text: field.value.trim() });
+  const field = h("textarea", {
     id: "look-text",
-    type: "text",
+    rows: 1,
+    dir: "auto",
     value: textOf(about, state),
-    maxlength: app.limits.max_trace_characters,
+    maxlength: app.limits.max_characters,
     "aria-label": about.abilities.includes("generate") ? "Prompt to trace" : "Text to trace",
     autocomplete: "off",
+    on: {
+      input: () => setDraft({ ...RESET_SELECTION, text: field.value.trim() }),
+      keydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+        event.preventDefault();
+        submit();
+      },
+    },
   });
   const form = h(
     "form",
@@ -63,7 +101,7 @@ export async function showLook(root, app, state) {
       on: {
         submit: (/** @type {Event} */ event) => {
           event.preventDefault();
-          navigate({ text: field.value.trim(), ...RESET_SELECTION });
+          submit();
         },
       },
     },
@@ -72,12 +110,14 @@ export async function showLook(root, app, state) {
   );
   const body = h("div", { class: "workbench", "aria-busy": "true" }, h("p", { class: "note" }, "Running the model …"));
   replace(root, form, body);
-  let trace;
+  let trace, chosen;
   try {
-    trace = await traceOf(about, state);
+    const text = { text: textOf(about, state), model: about.name };
+    chosen = selectPart(await latest("sentences", text, (fields) => request("/v1/look/sentences", fields)), state);
+    trace = await latest("trace", { ...text, text: chosen.part.text }, (fields) => Trace.of(fields));
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
-    replace(body, h("p", { class: "error", role: "alert" }, error.message));
+    replace(body, errorMessage(error, () => showLook(root, app, state)));
     body.removeAttribute("aria-busy");
     return;
   }
@@ -97,7 +137,7 @@ export async function showLook(root, app, state) {
         {},
         h(
           "a",
-          { href: link({ view: "look", step: other.id }), "aria-current": other === step ? "step" : null },
+          { ...linkTo({ view: "look", step: other.id }), "aria-current": other === step ? "step" : null },
           h("span", {}, formatFormula(other.title)),
         ),
       ),
@@ -117,16 +157,16 @@ export async function showLook(root, app, state) {
   const around = h(
     "nav",
     { class: "step-links", "aria-label": "Previous and next step" },
-    before ? h("a", { href: link({ step: before.id }), rel: "prev" }, "← ", formatFormula(before.title)) : h("span"),
-    after ? h("a", { href: link({ step: after.id }), rel: "next" }, formatFormula(after.title), " →") : h("span"),
+    before ? h("a", { ...linkTo({ step: before.id }), rel: "prev" }, "← ", formatFormula(before.title)) : h("span"),
+    after ? h("a", { ...linkTo({ step: after.id }), rel: "next" }, formatFormula(after.title), " →") : h("span"),
   );
   const summary = h(
     "p",
     { class: "summary-line" },
-    h("span", { class: "from" }, trace.outline.text),
+    h("span", { class: "from", dir: "auto" }, trace.outline.text),
     trace.outline.kind === "continuation" ? "" : h("span", { class: "arrow", "aria-hidden": "true" }, " → "),
     trace.outline.output.trim()
-      ? h("b", {}, trace.outline.output)
+      ? h("b", { dir: "auto" }, trace.outline.output)
       : h("span", { class: "empty" }, trace.outline.output ? " only whitespace" : " empty output"),
   );
   const guide = h(
@@ -148,18 +188,22 @@ export async function showLook(root, app, state) {
     h(
       "div",
       { class: "main" },
+      chosen.menu && h("div", { class: "menus sentence-menu" }, chosen.menu),
       summary,
+      beginningNote(chosen.part),
       trace.outline.notes.length ? h("p", { class: "note" }, trace.outline.notes.join(" ")) : null,
       content,
       experimentLinks(step.id, app.labs),
       around,
     ),
   );
+  const current = list.querySelector("[aria-current]"); // the guide is its offset parent
+  if (current.offsetTop + current.offsetHeight > guide.clientHeight) guide.scrollTop = current.offsetTop - guide.clientHeight / 2;
   try {
     await step.show(content, here);
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
-    content.append(h("p", { class: "error", role: "alert" }, error.message));
+    content.append(errorMessage(error, () => showLook(root, app, state)));
   }
   body.removeAttribute("aria-busy");
   body.dataset.ready = step.id;
@@ -171,12 +215,12 @@ function encodingSummary({ text, head, source, model }) {
   if (head?.kind === "classes") {
     const [best] = head.predictions[0].candidates;
     return [
-      h("span", {}, text),
+      h("span", { dir: "auto" }, text),
       arrow,
       h("b", {}, best.token),
       h("span", { class: "unit" }, ` ${percent(best.probability)}`),
     ];
   }
   const count = source.tokens.length;
-  return [h("span", {}, text), arrow, h("b", {}, `${count} vectors of ${model.width} numbers`)];
+  return [h("span", { dir: "auto" }, text), arrow, h("b", {}, `${count} vectors of ${model.width} numbers`)];
 }

@@ -1,11 +1,11 @@
 // Entry point: load the list of models, read the state from the URL and show the matching view.
 
 import { abilityOf } from "./abilities.js";
-import { apiKeys, request, RequestError } from "./api.js";
+import { apiKeys, errorMessage, request, RequestError, server as connection } from "./api.js";
 import { showCard } from "./card.js";
 import { h, replace } from "./dom.js";
 import { showLook } from "./look.js";
-import { link, navigate, readState, RESET_SELECTION } from "./state.js";
+import { linkTo, navigate, readState, RESET_SELECTION, setDraft } from "./state.js";
 import { showWorkedExample } from "./worked_example.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({
@@ -56,6 +56,7 @@ async function show() {
   } catch (error) {
     return showError(main, error);
   }
+  setDraft({});
   const state = readState();
   const about = server.models.find((/** @type {any} */ model) => model.name === state.model) ?? server.models[0];
   const app = { about, limits: server.limits, labs: server.labs };
@@ -97,17 +98,8 @@ function focusStep() {
 
 /** @param {HTMLElement} root @param {unknown} error */
 function showError(root, error) {
-  replace(
-    root,
-    h(
-      "p",
-      { class: "error", role: "alert" },
-      error instanceof RequestError ? error.message : `The page failed: ${error}`,
-      " ",
-      h("button", { type: "button", on: { click: () => show() } }, "Try again"),
-    ),
-  );
   if (!(error instanceof RequestError)) console.error(error);
+  replace(root, errorMessage(error instanceof RequestError ? error : new RequestError(0, `The page failed: ${error}`), show));
 }
 
 /** @param {string} view @param {any} about */
@@ -145,11 +137,11 @@ function drawHeader(about, state) {
     !choice &&
     h("span", { class: "languages" }, about.abilities.includes("translate") ? `${about.source.name} → ${about.target.name}` : about.name);
   const tabs = Object.keys(TITLES).map((view) =>
-    h("a", { href: link({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
+    h("a", { ...linkTo({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
   );
   replace(
     header,
-    h("a", { class: "brand", href: "#use" }, "regard"),
+    h("a", { class: "brand", ...linkTo({ view: "use" }) }, "regard"),
     h("nav", { class: "tabs", "aria-label": "Views" }, tabs),
     choice || only,
   );
@@ -162,15 +154,16 @@ byId("skip").addEventListener("click", (/** @type {Event} */ event) => {
 window.addEventListener("unhandledrejection", (event) => {
   if (!(event.reason instanceof RequestError)) return; // a failed request of a cell, a switch or a tree node
   event.preventDefault();
-  const notice = h(
-    "p",
-    { class: "notice error", role: "alert" },
-    event.reason.message,
-    " ",
-    h("button", { type: "button", on: { click: () => notice.remove() } }, "Close"),
-  );
-  for (const old of main.querySelectorAll(".notice")) old.remove();
+  removeNotices();
+  const notice = errorMessage(event.reason, show);
+  notice.classList.add("notice");
+  notice.append(" ", h("button", { type: "button", on: { click: removeNotices } }, "Close"));
   main.append(notice);
 });
+/** Notices are about the latest request: the next one that succeeds removes them. */
+function removeNotices() {
+  for (const notice of main.querySelectorAll(".notice")) notice.remove();
+}
+connection.addEventListener("answer", removeNotices);
 window.addEventListener("hashchange", show);
 show();

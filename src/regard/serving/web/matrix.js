@@ -148,6 +148,13 @@ function strength(value, top) {
   return Math.min(1, Math.abs(value ?? 0) / top);
 }
 
+const DARK_TEXT = 0.645; // opacity of a cell from which black text has more contrast than white text, also on the dark page
+
+/** Opacity of the color of a cell. @param {number} weight strength of its value */
+function opacity(weight) {
+  return 0.06 + 0.86 * weight;
+}
+
 /** A cell with its number in it. @param {number | null} value @param {Box} box @param {number} top @param {number} digits */
 function cell(value, box, top, digits) {
   const weight = strength(value, top);
@@ -156,14 +163,14 @@ function cell(value, box, top, digits) {
     weight > 0.004 &&
       s("rect", {
         class: (value ?? 0) < 0 ? "below" : "above",
-        "fill-opacity": (0.06 + 0.9 * weight).toFixed(3),
+        "fill-opacity": opacity(weight).toFixed(3),
         rx: 4,
         ...box,
       }),
     s(
       "text",
       {
-        class: weight > 0.7 ? "number strong" : value === null ? "number none" : "number",
+        class: opacity(weight) > DARK_TEXT ? "number strong" : value === null ? "number none" : "number",
         x: box.x + box.width / 2,
         y: box.y + box.height / 2 + 4.25,
         "text-anchor": "middle",
@@ -191,7 +198,7 @@ export function shadePaths(values, boxOf, top) {
   );
   return [...paths].map(([shade, d]) => {
     const [kind, level] = shade.split(" ");
-    return s("path", { class: kind, "fill-opacity": level && (0.06 + (0.9 * Number(level)) / SHADES).toFixed(3), d });
+    return s("path", { class: kind, "fill-opacity": level && opacity(Number(level) / SHADES).toFixed(3), d });
   });
 }
 

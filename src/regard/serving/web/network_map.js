@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { figure } from "./figure.js";
 import { locationsWith } from "./locations.js";
-import { link } from "./state.js";
+import { linkTo } from "./state.js";
 
 const [WIDE, HIGH, GAP] = [112, 26, 9];
 
@@ -173,7 +173,7 @@ function drawBox(box, { x, y }, here, known) {
     "a",
     {
       ...attributes,
-      href: link({ view: "look", step: box.step, at: box.at, row: 0, column: 0 }),
+      ...linkTo({ view: "look", step: box.step, at: box.at, row: 0, column: 0 }),
       "aria-label": `${box.text}, ${box.name.split(".")[0]}${here ? ": you are here" : ""}`,
     },
     inside,

@@ -1,4 +1,4 @@
-// The state of the page, kept in the URL stateHash: every view can be linked to, and back and forward work.
+// The state of the page, kept in the URL hash: every view can be linked to, and back and forward work.
 
 /**
  * @typedef {object} State
@@ -12,18 +12,19 @@
  * @property {number} column
  * @property {number} time the decoding step
  * @property {number} node selected node of the search tree; 0 (the root): none
+ * @property {number} sentence the traced sentence of the text; as many as there are: all as one
  * @property {number} word selected word of the translation, counted from 1; 0: none
  * @property {string} letter q, k or v
  * @property {string} edits of the worked example, as X.0.1:3, separated by commas
  * @property {string} off heads and layers that are switched off, as decoder.1.cross_attention[2], separated by commas
  */
 
-const NUMBERS = ["head", "row", "column", "time", "node", "word"];
+const NUMBERS = ["head", "row", "column", "time", "node", "word", "sentence"];
 const TEXTS = ["model", "text", "at", "letter", "off", "edits"];
 const VIEWS = ["use", "look", "hand", "card"];
 
 /** Selections that are reset when the text changes. */
-export const RESET_SELECTION = { row: 0, column: 0, time: 0, node: 0, word: 0 };
+export const RESET_SELECTION = { row: 0, column: 0, time: 0, node: 0, word: 0, sentence: 0 };
 
 /** @returns {State} */
 export function readState() {
@@ -48,9 +49,28 @@ export function stateHash(state) {
   return `#${state.view}${state.view === "look" && state.step ? `/${state.step}` : ""}${parameters ? `?${parameters}` : ""}`;
 }
 
+/** Input that is not in the URL yet; links have it already. @type {Partial<State>} */
+let draft = {};
+
 /** The URL hash of the current state with changes. @param {Partial<State>} change */
-export function link(change) {
-  return stateHash({ ...readState(), ...change });
+function link(change) {
+  return stateHash({ ...readState(), ...draft, ...change });
+}
+
+/** Attributes of a link to the current state with changes; it stays up to date when the state changes. @param {Partial<State>} change */
+export function linkTo(change) {
+  return { href: link(change), data: { change: JSON.stringify(change) } };
+}
+
+/** Keep input for the links until it is in the URL. @param {Partial<State>} change */
+export function setDraft(change) {
+  draft = change;
+  refreshLinks();
+}
+
+function refreshLinks() {
+  for (const element of document.querySelectorAll("a[data-change]"))
+    element.setAttribute("href", link(JSON.parse(element.getAttribute("data-change") ?? "{}")));
 }
 
 /** Change the state; the page shows the new view. @param {Partial<State>} change */
@@ -60,5 +80,7 @@ export function navigate(change) {
 
 /** Change the state in the URL without a history entry and without a new view. @param {Partial<State>} change */
 export function updateUrl(change) {
-  history.replaceState(null, "", link(change));
+  for (const name of Object.keys(change)) delete (/** @type {any} */ (draft)[name]);
+  history.replaceState(null, "", stateHash({ ...readState(), ...change }));
+  refreshLinks();
 }

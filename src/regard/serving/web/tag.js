@@ -6,7 +6,6 @@ import { dataTable } from "./figure.js";
 import { liveRequest } from "./live_request.js";
 import { percent } from "./numbers.js";
 import { resultPane, textPane } from "./panes.js";
-import { link, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend } from "./words.js";
 
 const COLORS = 6;
@@ -22,18 +21,17 @@ export async function showTag(root, app, state) {
   });
   const splitPunctuation = h("input", { id: "split-punctuation", type: "checkbox", checked: true });
   input.pane.append(h("label", { class: "check", for: "split-punctuation" }, splitPunctuation, "Split off punctuation"));
-  const { out, latency, inside, pane } = resultPane("Tags");
-  replace(root, h("div", { class: "panes" }, input.pane, pane), confidenceLegend("The table lists the probability of each tag."));
+  const { out, latency, pane } = resultPane("Tags");
+  replace(root, h("div", { class: "panes" }, input.pane, pane), confidenceLegend("The table lists the probability of each tag.", out));
   const labels = /** @type {string[]} */ (about.settings.head.labels);
   const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(spanType))];
   const send = liveRequest({
     fields: [input.field, splitPunctuation],
+    state: () => ({ text: input.field.value }),
     out,
     latency,
     request: (signal) => {
       const text = input.field.value;
-      updateUrl({ text });
-      inside.href = link({ view: "look" });
       if (!text.trim()) return null;
       const fields = { text: text.split("\n"), model: about.name, split_punctuation: splitPunctuation.checked };
       return request("/v1/tag", fields, signal);
@@ -68,10 +66,9 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
         "span",
         {
           class: "token",
-          title: `${tags[n + m]} ${percent(probabilities[n + m])}`,
           data: { tag: tags[n + m], probability: String(probabilities[n + m]) },
         },
-        h("b", { class: confidenceClass(probabilities[n + m]) }, word),
+        h("b", { class: confidenceClass(probabilities[n + m]), dir: "auto" }, word),
       ),
     );
     const outside = tags[n] === OUTSIDE;
@@ -88,7 +85,7 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
     );
     n = after;
   }
-  return h("div", { class: "tokens sentence" }, parts);
+  return h("div", { class: "tokens sentence", dir: "auto" }, parts);
 }
 
 /** The same as a table. @param {any[]} sentences */

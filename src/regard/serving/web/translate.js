@@ -1,13 +1,12 @@
 // View of a translation model: translates while the user types.
 
-import { request, RequestError, Trace } from "./api.js";
+import { errorMessage, request, RequestError, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
-import { debounce, h, replace } from "./dom.js";
+import { h, replace } from "./dom.js";
+import { liveRequest } from "./live_request.js";
 import { percent } from "./numbers.js";
-import { link, updateUrl } from "./state.js";
+import { linkTo, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend, groupTokens } from "./words.js";
-
-const PAUSE = 250; // milliseconds without input
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showTranslate(root, app, state) {
@@ -17,6 +16,7 @@ export async function showTranslate(root, app, state) {
     rows: 5,
     spellcheck: "true",
     lang: about.source.code,
+    dir: "auto",
     maxlength: app.limits.max_characters,
     placeholder: "Type here",
     value: state.text,
@@ -25,6 +25,7 @@ export async function showTranslate(root, app, state) {
     id: "target",
     class: "target",
     lang: about.target.code,
+    dir: "auto",
     role: "region",
     "aria-live": "polite",
     "aria-labelledby": "target-label",
@@ -33,7 +34,7 @@ export async function showTranslate(root, app, state) {
   const others = h("div", { class: "others" });
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const latency = h("p", { class: "latency", id: "latency" });
-  const inside = h("a", { href: link({ view: "look" }), class: "look-link" }, "Look inside →");
+  const inside = h("a", { ...linkTo({ view: "look" }), class: "look-link" }, "Look inside →");
   replace(
     root,
     h(
@@ -49,46 +50,35 @@ export async function showTranslate(root, app, state) {
         h("div", { class: "pane-footer" }, latency, inside),
       ),
     ),
-    confidenceLegend("Select a word to see its source words and alternatives."),
+    confidenceLegend("Select a word to see its source words and alternatives.", target),
     detail,
     others,
   );
-  let latest = /** @type {AbortController | null} */ (null);
-  const translate = async () => {
-    latest?.abort();
-    const text = source.value;
-    updateUrl({ text, word: 0 });
-    requestCount += 1;
-    inside.href = link({ view: "look" });
-    replace(detail);
-    replace(domain, domainNote([], about.covers));
-    if (!text.trim()) return (replace(target), replace(others), replace(latency));
-    latest = new AbortController();
-    const began = performance.now();
-    try {
-      const response = await request(
-        "/v1/translate",
-        { text: text.split("\n"), model: about.name, n_best: Math.min(3, app.limits.max_beam), token_scores: true },
-        latest.signal,
-      );
-      replace(
-        latency,
-        `${Math.round(performance.now() - began)} ms, of which ${response.timings.compute_ms < 10 ? response.timings.compute_ms.toFixed(1) : Math.round(response.timings.compute_ms)} ms in the model`,
-      );
-      show(response.translations);
-    } catch (error) {
-      if (error instanceof DOMException) return; // aborted for a newer text
-      if (!(error instanceof RequestError)) throw error;
-      replace(target, h("p", { class: "error", role: "alert" }, error.message));
-    }
-  };
+  let requestCount = 0; // number of the latest request: older responses are dropped
+  const translate = liveRequest({
+    fields: [source],
+    state: () => ({ text: source.value, word: 0, sentence: 0 }),
+    clear: () => replace(others),
+    out: target,
+    latency,
+    request: (signal) => {
+      const text = source.value;
+      requestCount += 1;
+      replace(detail);
+      replace(domain, domainNote([], about.covers));
+      if (!text.trim()) return null;
+      const fields = { text: text.split("\n"), model: about.name, n_best: Math.min(3, app.limits.max_beam), token_scores: true };
+      return request("/v1/translate", fields, signal);
+    },
+    show: (response) => show(response?.translations ?? []),
+  });
   const show = (/** @type {any[]} */ lines) => {
     replace(
       target,
       ...lines.map((line) =>
         h(
           "p",
-          {},
+          { dir: "auto" },
           line.sentences.flatMap((/** @type {any} */ sentence) => wordButtons(sentence)),
         ),
       ),
@@ -109,7 +99,7 @@ export async function showTranslate(root, app, state) {
               h(
                 "li",
                 {},
-                h("span", { lang: about.target.code }, item.text),
+                h("span", { lang: about.target.code, dir: "auto" }, item.text),
                 h("span", { class: "unit" }, ` ${percent(Math.exp(item.log_probability ?? 0))}`),
               ),
             ),
@@ -128,7 +118,6 @@ export async function showTranslate(root, app, state) {
         {
           type: "button",
           class: `output-word ${confidenceClass(word.probability)}`,
-          title: percent(word.probability),
           data: { probability: String(word.probability) },
           on: { click: (/** @type {Event} */ event) => explain(sentence, pageWords, n, word, event.currentTarget) },
         },
@@ -137,7 +126,6 @@ export async function showTranslate(root, app, state) {
       " ",
     ]);
   };
-  let requestCount = 0; // number of the latest request: older responses are dropped
   const explain = async (
     /** @type {any} */ sentence,
     /** @type {string[]} */ pageWords,
@@ -149,7 +137,6 @@ export async function showTranslate(root, app, state) {
     for (const other of all) other.removeAttribute("aria-pressed");
     button.setAttribute("aria-pressed", "true");
     updateUrl({ word: all.indexOf(button) + 1 });
-    inside.href = link({ view: "look" });
     replace(detail, h("p", { class: "note" }, "Loading …"));
     requestCount += 1;
     const ownCount = requestCount;
@@ -159,10 +146,9 @@ export async function showTranslate(root, app, state) {
       if (ownCount === requestCount) replace(detail, ...parts);
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      replace(detail, h("p", { class: "error", role: "alert" }, error.message));
+      if (ownCount === requestCount) replace(detail, errorMessage(error, () => button.click()));
     }
   };
-  source.addEventListener("input", debounce(translate, PAUSE));
   await translate();
   target.querySelectorAll(".output-word")[state.word - 1]?.click();
   source.focus({ preventScroll: true });
@@ -185,7 +171,7 @@ async function explanation(trace, pageWords, n, word) {
   const words = target.words.filter((/** @type {any} */ item) => !item.special);
   const covered = coveredWords(words, pageWords, n);
   const first = steps[covered[0]?.tokens[0] ?? 0];
-  const parts = [h("h2", {}, word.text, h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
+  const parts = [h("h2", {}, h("bdi", {}, word.text), h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
   if (aligned) {
     const alignment = await trace.request("alignment");
     const row = target.words.indexOf(covered[0]);
@@ -205,7 +191,7 @@ async function explanation(trace, pageWords, n, word) {
             h(
               "span",
               { class: "token" },
-              h("b", {}, text),
+              h("b", { dir: "auto" }, text),
               h("i", {}, percent(weights[m] ?? 0)),
               h(
                 "span",

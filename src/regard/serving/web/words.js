@@ -1,6 +1,7 @@
 // Group tokens into words, and mark the confidence of each word.
 
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
+import { percent } from "./numbers.js";
 
 const WORD_START = /^[▁Ġ ]/;
 
@@ -35,15 +36,26 @@ export function confidenceClass(probability) {
   return probability > 0.8 ? "confident" : probability > 0.4 ? "less-confident" : "uncertain";
 }
 
-/** Legend of the confidence marks, with a hint. @param {string} hint */
-export function confidenceLegend(hint) {
+/**
+ * Legend of the confidence marks, with a hint. While a word of the output is hovered or focused, its probability takes the place of
+ * the hint: a tooltip would cover the sentence.
+ * @param {string} hint @param {HTMLElement} output
+ */
+export function confidenceLegend(hint, output) {
+  const element = h("span", { class: "hint" }, hint);
+  const show = (/** @type {any} */ { target }) => {
+    const word = target.closest("[data-probability]");
+    replace(element, word ? `${word.textContent}: ${word.dataset.tag ? `${word.dataset.tag}, ` : ""}${percent(Number(word.dataset.probability))}` : hint);
+  };
+  for (const event of ["pointerover", "focusin"]) output.addEventListener(event, show);
+  for (const event of ["pointerleave", "focusout"]) output.addEventListener(event, () => replace(element, hint));
   return h(
     "p",
     { class: "legend" },
     h("span", { class: "confident" }, "confident"),
     h("span", { class: "less-confident" }, "less confident"),
     h("span", { class: "uncertain" }, "uncertain"),
-    h("span", {}, hint),
+    element,
   );
 }
 

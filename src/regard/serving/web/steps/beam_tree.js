@@ -38,7 +38,7 @@ export const beamTree = {
       if (ownCount !== callCount) return;
       replace(
         about,
-        h("p", { class: "location" }, branch.text || node.token),
+        h("p", { class: "location", dir: "auto" }, branch.text || node.token),
         h(
           "p",
           { class: "note" },

@@ -2,7 +2,7 @@
 
 import { h, replace } from "../dom.js";
 import { figure } from "../figure.js";
-import { attentionWarning, locationName, locationsWith, paragraph } from "../locations.js";
+import { attentionWarning, headCount, locationName, locationsWith, paragraph } from "../locations.js";
 import { short } from "../numbers.js";
 import { updateUrl } from "../state.js";
 
@@ -16,13 +16,10 @@ export const headAblation = {
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0 && locationsWith(trace, "weights").length > 0,
   /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state }) {
+    const board = rowsOf(trace);
+    const names = new Set(board.flatMap(({ location, heads, whole }) => [...heads, ...(whole ? [location] : [])]));
     /** @type {any[]} */
-    const heads = await trace.request("heads");
-    const top = Math.max(1e-6, ...heads.map((head) => head.cost ?? 0));
-    const board = rowsOf(trace, heads);
-    const names = new Set(
-      board.flatMap(({ location, rowHeads, whole }) => [...rowHeads.map((head) => head.name), ...(whole ? [location] : [])]),
-    );
+    let costs = []; // of the heads; they take a while, and the board is drawn before
     const off = new Set(state.off.split(",").filter((name) => names.has(name)));
     const result = h("div", { class: "result ablation-result", "aria-live": "polite" });
     let callCount = 0;
@@ -53,34 +50,49 @@ export const headAblation = {
     );
     /** @type {HTMLElement[]} */
     const switches = [];
-    const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {any} */ head) => {
+    const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {boolean} */ isHead) => {
       const item = h(
         "button",
         {
           type: "button",
-          class: head ? "switch" : "switch part",
+          class: isHead ? "switch" : "switch part",
           data: { name },
-          "aria-label": `${name}${head ? `, cost ${short(head.cost ?? 0)}` : ""}`,
+          "aria-label": name,
           on: { click: () => (off.delete(name) || off.add(name), update()) },
         },
-        head &&
-          h("span", { class: "highlight", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
+        isHead && h("span", { class: "highlight", style: { opacity: 0 } }),
         h("span", { class: "switch-name" }, text),
-        head && h("span", { class: "switch-cost" }, short(head.cost ?? 0)),
+        isHead && h("span", { class: "switch-cost" }, "…"),
       );
       switches.push(item);
       return item;
     };
+    const showCosts = () => {
+      const top = largest(costs.map((head) => head.cost ?? 0));
+      for (const head of costs) {
+        const item = switches.find(({ dataset }) => dataset.name === head.name);
+        if (!item) continue;
+        const [color, number] = [...item.children].filter((child) => !child.classList.contains("switch-name"));
+        color.classList.toggle("c2", head.cost > 0);
+        /** @type {HTMLElement} */ (color).style.setProperty("opacity", String(Math.sqrt(Math.abs(head.cost ?? 0) / top)));
+        number.textContent = head.cost === null ? "–" : short(head.cost);
+        item.setAttribute("aria-label", `${head.name}, cost ${number.textContent}`);
+      }
+    };
     root.append(
       paragraph(
-        "Each switch is a head or a whole sublayer. The number is the decrease of the output's log-probability without that head; stronger colors mean larger decreases. When heads are switched off, the text is decoded again with the full search.",
+        "Each switch is a head or a whole sublayer. The number is the cost of removing that head: the decrease of the output's log-probability. ",
+        h("span", { class: "cost-color c2" }, "Orange"),
+        ": the output becomes less probable without it. ",
+        h("span", { class: "cost-color" }, "Blue"),
+        ", a negative cost: more probable. When heads are switched off, the text is decoded again with the full search.",
       ),
       figure({
         title: "Cost of removing each head",
         shown: h(
           "div",
           { class: "board" },
-          board.map(({ location, rowHeads, whole }) =>
+          board.map(({ location, heads, whole }) =>
             h(
               "div",
               { class: "row", role: "group", "aria-label": locationName(location) },
@@ -88,55 +100,64 @@ export const headAblation = {
               h(
                 "div",
                 { class: "switches" },
-                rowHeads.map((head) => button(head.name, `head ${head.head}`, head)),
-                whole && button(location, "whole layer", null),
+                heads.map((name, n) => button(name, `head ${n}`, true)),
+                whole && button(location, "whole layer", false),
               ),
             ),
           ),
         ),
         table: () => ({
           head: ["head", "cost of removal", "attention entropy"],
-          rows: heads.map((head) => [head.name, head.cost, head.entropy]),
+          rows: costs.map((head) => [head.name, head.cost, head.entropy]),
         }),
       }),
       result,
       attentionWarning(false),
     );
     await update();
+    costs = await trace.request("heads");
+    showCosts();
   },
 };
 
-/** Every sublayer with its heads, in the order of the network. @param {any} trace @param {any[]} heads */
-function rowsOf(trace, heads) {
-  /** @type {Map<string, any[]>} */
+/** The largest absolute value; at least what is shown as 0.01, so that smaller ones get no color. @param {number[]} values */
+function largest(values) {
+  return Math.max(0.01, ...values.map(Math.abs));
+}
+
+/** Every sublayer with the names of its heads, in the order of the network. @param {any} trace */
+function rowsOf(trace) {
+  /** @type {Map<string, string[]>} */
   const rows = new Map();
   /** @type {string[]} */
   const parts = trace.outline.points
     .filter((/** @type {any} */ point) => point.point === "added")
     .map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
   for (const location of parts) rows.set(location, []);
-  for (const head of heads) {
-    const location = [head.stack, head.layer, head.part].filter((part) => part !== null).join(".");
-    rows.set(location, [...(rows.get(location) ?? []), head]);
+  for (const location of locationsWith(trace, "weights")) {
+    const isLayer = /\.\d+\./.test(location); // the attention of a recurrent network is one head without a number
+    const count = isLayer ? headCount(trace, location) : 1;
+    rows.set(location, Array.from({ length: count }, (_, n) => (isLayer ? `${location}[${n}]` : location)));
   }
-  return [...rows].map(([location, rowHeads]) => ({ location, rowHeads, whole: parts.includes(location) }));
+  return [...rows].map(([location, heads]) => ({ location, heads, whole: parts.includes(location) }));
 }
 
 /** @param {any} comparison */
 function difference(comparison) {
   const [before, after] = [comparison.before, comparison.after].map((/** @type {string} */ text) => text.split(/(\s+)/));
   const same = commonSubsequence(before, after);
-  const top = Math.max(1e-6, ...comparison.steps.map((/** @type {any} */ step) => Math.abs(step.before - step.after)));
+  const costs = comparison.steps.map((/** @type {any} */ step) => step.before - step.after);
+  const top = largest(costs);
   return [
     h(
       "dl",
       { class: "compared" },
       h("dt", {}, "all on"),
-      h("dd", {}, comparison.before),
+      h("dd", { dir: "auto" }, comparison.before),
       h("dt", {}, "ablated"),
       h(
         "dd",
-        { class: "after" },
+        { class: "after", dir: "auto" },
         after.map((/** @type {string} */ word, /** @type {number} */ n) => (same.has(n) ? word : h("mark", {}, word))),
         !comparison.after && h("span", { class: "empty" }, "empty output"),
       ),
@@ -145,22 +166,22 @@ function difference(comparison) {
       "p",
       { class: "note", data: { cost: String(comparison.cost) } },
       comparison.same ? "The output is the same. " : `The output differs from step ${comparison.first_difference} on. `,
-      `The log-probability of the original output decreases by ${short(comparison.cost, 3)}.`,
+      `The log-probability of the original output ${comparison.cost < 0 ? "increases" : "decreases"} by ${short(Math.abs(comparison.cost), 3)}. Cost of each token:`,
     ),
     h(
       "ol",
       { class: "step-costs" },
-      comparison.steps.map((/** @type {any} */ step) =>
+      comparison.steps.map((/** @type {any} */ step, /** @type {number} */ n) =>
         h(
           "li",
           {},
-          h("code", {}, step.token),
+          h("code", { dir: "auto" }, step.token),
           h(
             "span",
-            { class: "bar c2" },
-            h("span", { style: { width: `${(100 * Math.max(0, step.before - step.after)) / top}%` } }),
+            { class: costs[n] > 0 ? "bar c2" : "bar" },
+            h("span", { style: { width: `${(100 * Math.abs(costs[n])) / top}%` } }),
           ),
-          h("span", { class: "percentage" }, short(step.after - step.before)),
+          h("span", { class: "percentage" }, short(costs[n])),
         ),
       ),
     ),

@@ -6,11 +6,10 @@ import { figure } from "../figure.js";
 import {
   attentionWarning,
   headCount,
-  headMenu,
-  locationMenu,
+  locationName,
   locationsWith,
+  menu,
   menus,
-  nearestLocation,
   paragraph,
 } from "../locations.js";
 import { percent } from "../numbers.js";
@@ -33,9 +32,8 @@ export const player = {
     const { steps, source, decoder_input: decoderInput } = trace.outline;
     const crossAttentions = locationsWith(trace, "weights").filter((location) => location.includes("cross_attention"));
     const locations = crossAttentions.length ? crossAttentions : locationsWith(trace, "weights").filter((location) => location.startsWith("decoder"));
-    const location = locations.length ? nearestLocation(locations, state.at) : null;
+    const { location, head } = await shownHead(trace, state, locations);
     const count = location ? headCount(trace, location) : 0;
-    const head = Math.min(state.head, Math.max(0, count - 1));
     const weights = location ? await trace.tensor(`${location}.weights[${head}]`) : null;
     let time = Math.min(state.time, steps.length - 1);
     let timer = 0;
@@ -94,7 +92,7 @@ export const player = {
                 h(
                   "span",
                   { class: "token" },
-                  h("b", {}, token),
+                  h("b", { dir: "auto" }, token),
                   h("i", { data: { weight: String(row[n] ?? 0) } }, percent(row[n] ?? 0)),
                 ),
               ),
@@ -106,7 +104,7 @@ export const player = {
             "div",
             { class: "tokens" },
             prefix.map((/** @type {string} */ token) =>
-              h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))),
+              h("span", { class: "word" }, h("span", { class: "token" }, h("b", { dir: "auto" }, token))),
             ),
           ),
         h(
@@ -128,7 +126,7 @@ export const player = {
         "At each step, the decoder takes all previous output tokens as input and predicts the next one. ",
         crossAttentions.length ? "The encoder runs once, before the first step." : "",
       ),
-      location ? menus(locationMenu(locations, location), count > 1 && headMenu(count, head)) : "",
+      location ? menus(headMenus(locations, location, count, head)) : "",
       h(
         "div",
         { class: "player", role: "group", "aria-label": "Player" },
@@ -157,3 +155,25 @@ export const player = {
     goTo(time);
   },
 };
+
+/**
+ * The head that the user selected in this step, else the one that agrees best with the word alignment.
+ * @param {import("../api.js").Trace} trace @param {import("../state.js").State} state @param {string[]} locations
+ * @returns {Promise<{location: string | null, head: number}>}
+ */
+async function shownHead(trace, state, locations) {
+  if (locations.includes(state.at)) return { location: state.at, head: Math.min(state.head, headCount(trace, state.at) - 1) };
+  if (!trace.outline.has_alignment) return { location: locations[0] ?? null, head: 0 };
+  const { chosen } = await trace.request("alignment");
+  return { location: chosen.point.replace(/\.weights$/, ""), head: chosen.head };
+}
+
+/** Menus of layers and heads; both store layer and head, so that also head 0 is known to be selected. @param {string[]} locations @param {string} location @param {number} count @param {number} head */
+function headMenus(locations, location, count, head) {
+  const layers = /** @type {[string, string][]} */ (locations.map((item) => [item, locationName(item)]));
+  const heads = /** @type {[number, string][]} */ (Array.from({ length: count }, (_, n) => [n, String(n)]));
+  return [
+    menu("location", "Layer", layers, location, (at) => ({ at, head })),
+    count > 1 && menu("head", "Head", heads, head, (n) => ({ at: location, head: Number(n) })),
+  ];
+}

@@ -92,7 +92,7 @@ export const scores = {
       matrix({ title: "1 · scores", note: "q · kᵀ", values: raw.values, ...both }),
       matrix({ title: "2 · scaled", note: "÷ √d_k", values: scaled.values, ...both }),
       matrix({ title: "3 · masked", note: "−∞ where masked", values: masked.values, ...both }),
-      matrix({ title: "4 · weights", note: "each row calculations to 1", values: weights.values, top: 1, ...both }),
+      matrix({ title: "4 · weights", note: "each row sums to 1", values: weights.values, top: 1, ...both }),
     ];
     root.append(sideBySide(...matrices.map((item) => item.element)), details.element);
     onCell(Math.min(state.row, rows.length - 1), Math.min(state.column, raw.values[0].length - 1));

@@ -47,7 +47,7 @@ export const tokens = {
 function line(name, side, outline, mergesElement) {
   const words = side.words.map((/** @type {any} */ word) => {
     const pieces = word.tokens.map((/** @type {number} */ n) =>
-      h("span", { class: "token" }, h("b", {}, side.tokens[n]), h("i", {}, side.ids[n])),
+      h("span", { class: "token" }, h("b", { dir: "auto" }, side.tokens[n]), h("i", {}, side.ids[n])),
     );
     const wordMerges = outline && merge(outline, side, word);
     return wordMerges
@@ -89,7 +89,7 @@ function showMerges(mergesElement, merge) {
         h(
           "li",
           {},
-          stage.map((piece) => h("code", { class: "piece" }, piece)),
+          stage.map((piece) => h("code", { class: "piece", dir: "auto" }, piece)),
         ),
       ),
     ),
