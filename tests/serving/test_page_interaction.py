@@ -294,3 +294,22 @@ def test_notices_go_away(page: Page) -> None:
     notice.get_by_role("button", name="Try again").click()
     expect(notice).to_have_count(0)
     expect(page.locator(".calculation").first).to_have_attribute("data-name", "q[2, 1]")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lab_figures_are_legible_on_a_small_phone(chromium: Browser, site: RunningServer, scheme: Any) -> None:
+    context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto("/labs")
+    sizes = page.locator("figure svg").evaluate_all(
+        """elements => elements.map(svg => {
+          const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+          const fonts = [...svg.querySelectorAll('text')].map(text => parseFloat(getComputedStyle(text).fontSize));
+          return scale * Math.min(...fonts);
+        })"""
+    )
+    assert len(sizes) > 10
+    assert min(sizes) >= 9, "pixels"
+    assert page.evaluate("document.documentElement.scrollWidth") == 320, "figures scroll, the page does not"
+    assert "darker" not in (page.locator("main").text_content() or ""), "on a dark page, larger values are lighter"
+    context.close()

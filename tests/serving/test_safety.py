@@ -386,6 +386,15 @@ class TestNothingLeaks:
         assert server.client.head("/translate").status_code == 405
         assert server.client.head("/none").status_code == 404
 
+    def test_every_route_answers_head_requests(self, server: RunningServer) -> None:
+        """As GET, without a body; routes without GET answer 405, and no connection hangs."""
+        for path, operations in server.get("/openapi.json").json()["paths"].items():
+            head = server.client.head(path)
+            assert head.content == b""
+            assert (head.status_code != 405) == ("get" in operations), path
+            if head.status_code == 405:
+                assert head.headers["allow"] == "POST"
+
     @pytest.mark.parametrize("path", ["/", "/health", "/openapi.json", "/main.js", "/translate", "/nowhere"])
     def test_a_connection_continues_after_a_head_request(self, server: RunningServer, path: str) -> None:
         head = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

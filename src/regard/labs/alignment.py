@@ -253,7 +253,8 @@ def _figure(pair: AlignedPair, shown: dict[str, dict[str, Tensor]], best: dict[s
     )
     return LabFigure(
         "alignment",
-        "Attention at the step that predicts each target word, darker is larger; frames are the gold alignment.",
+        "Attention at the step that predicts each target word, stronger colors are larger; frames are the gold "
+        "alignment.",
         figure,
         "Matrices of attention weights of three heads, Italian target words by English source words, with the gold "
         f"alignment framed. Fraction of the attention inside the frames: {descriptions}.",

@@ -313,7 +313,7 @@ def matrix(
     framed: Collection[tuple[int, int]] = (),
     texts: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Draw a matrix of values from 0 to 1, darker is larger; `framed` are (row, column), `texts` go into the cells."""
+    """Draw a matrix of values from 0 to 1 by opacity; `framed` are (row, column), `texts` go into the cells."""
     from matplotlib.patches import Rectangle
 
     for i, row in enumerate(values):

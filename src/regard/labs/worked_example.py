@@ -108,8 +108,8 @@ def _weights_figure(examples: Mapping[str, Mapping[str, Tensor]]) -> LabFigure:
             descriptions.append(f"{title}: {'; '.join(' '.join(row) for row in texts)}.")
     return LabFigure(
         "weights",
-        "Attention weights, one row per query, darker is larger: three tokens with and without the division by √d_k, "
-        "and four words under the causal mask.",
+        "Attention weights, one row per query, stronger colors are larger: three tokens with and without the division "
+        "by √d_k, and four words under the causal mask.",
         figure,
         f"Three matrices of attention weights, row by row. {' '.join(descriptions)}",
     )

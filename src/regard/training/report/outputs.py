@@ -160,7 +160,7 @@ def confusion(run: RunLog) -> Markup:
         class_="shares",
     )
     table = tag("table", tag("thead", head), tag("tbody", *body, foot), class_="confusion")
-    note = "Rows are correct labels, columns predicted ones; darker cells have a larger part of their row."
+    note = "Rows are correct labels, columns predicted ones; stronger colors are a larger part of their row."
     return tag(
         "section",
         tag("h2", "Confusion matrix"),
