@@ -46,6 +46,39 @@ def test_equal_requests_have_equal_ids(server: RunningServer, outline: dict[str,
     assert server.post("/v1/look", {"text": TEXT, "beam": 1}).json()["id"] != outline["id"]
 
 
+class TestSentences:
+    """`/v1/look/sentences`: parts of a text that `/v1/look` accepts."""
+
+    def test_texts_of_translators_are_split(self, server: RunningServer) -> None:
+        parts = server.post("/v1/look/sentences", {"text": " W5 w6. W7!\n\nw8 "}).json()
+        assert [part["text"] for part in parts["sentences"]] == ["W5 w6.", "W7!", "w8"]
+        assert parts["whole"] == {"text": "W5 w6. W7!\n\nw8", "shortened": False, "characters": 14}
+
+    def test_texts_of_other_models_stay_whole(self, server: RunningServer, loaded_models: list[LoadedModel]) -> None:
+        fields = {"text": "W5 w6. W7!", "model": loaded_models[2].name}
+        parts = server.post("/v1/look/sentences", fields).json()
+        assert [part["text"] for part in parts["sentences"]] == ["W5 w6. W7!"]
+
+    @pytest.mark.parametrize("model", [0, 2])
+    def test_the_beginning_of_a_long_text_can_be_traced(
+        self, server: RunningServer, loaded_models: list[LoadedModel], model: int
+    ) -> None:
+        fields = {"text": "w5 w16 " * 200, "model": loaded_models[model].name}
+        (part,) = server.post("/v1/look/sentences", fields).json()["sentences"]
+        assert (part["shortened"], part["characters"]) == (True, 1399)
+        assert set(part["text"].split(" ")) == {"w5", "w16"}, "no word is cut"
+        assert server.post("/v1/look", {**fields, "text": part["text"]}).is_success
+
+    def test_one_long_word_is_cut(self, server: RunningServer) -> None:
+        (part,) = server.post("/v1/look/sentences", {"text": "w" * 700}).json()["sentences"]
+        assert part["text"] == "w" * 600
+
+    def test_the_text_is_limited(self, server: RunningServer) -> None:
+        response = server.post("/v1/look/sentences", {"text": "w" * 20_001})
+        assert response.status_code == 400
+        assert "characters: 20,001 exceeds this server's limit of 20,000" in response.text
+
+
 def test_tensors_are_read_by_address(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
     at = "decoder.1.cross_attention.weights[2]"
     response = read(server, outline, "tensor", at=at)

@@ -29,7 +29,7 @@ def box(locator: Locator) -> dict[str, float]:
     """The bounding box of an element, with its bottom."""
     found = locator.bounding_box()
     assert found
-    return {**found, "bottom": found["y"] + found["height"]}
+    return {"y": found["y"], "height": found["height"], "bottom": found["y"] + found["height"]}
 
 
 def test_the_tabs_keep_a_text_that_was_just_typed(page: Page) -> None:

@@ -35,7 +35,8 @@ export function matrix(options) {
   const columns = options.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
   const labeled = options.columns !== null && options.columns !== undefined;
   const numbers = count <= 16 && !options.small;
-  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [labeled ? 16 : 11, 18];
+  const isWide = values.flat().some((value) => short(value, digits).length > 4); // such as −10.4
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 && !isWide ? 35 : 41, 26] : [labeled ? 16 : 11, 18];
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = labeled ? LABEL : 20;
   const top = options.top ?? Math.max(1e-9, ...values.flat().map((value) => Math.abs(value ?? 0)));
