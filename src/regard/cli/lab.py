@@ -74,7 +74,7 @@ def run(
 
 
 def _print_result(finished: "FinishedLab", out: Path) -> None:
-    from regard.labs.lab import conclusion
+    from regard.labs.lab import conclusion, separate_conclusion
     from regard.labs.report import LAB_PAGE
     from regard.tables import new_table
 
@@ -88,4 +88,6 @@ def _print_result(finished: "FinishedLab", out: Path) -> None:
             table.add_row(*row)
         print_table(table)
     print_text(f"{conclusion(result.holds)} {result.summary}")
+    for verdict in result.verdicts:
+        print_text(separate_conclusion(verdict))
     print_text(f"Page: {out / finished.section.lab.name / LAB_PAGE}\n")

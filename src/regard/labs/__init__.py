@@ -7,10 +7,10 @@ Other packages add labs by an entry point of the group `regard.labs` that names 
 
 from pathlib import Path
 
-from regard.labs.lab import Effort, Lab, LabContext, LabFigure, LabResult, LabTable
+from regard.labs.lab import Effort, Lab, LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.registry import Registry
 
-__all__ = ["LABS", "REPORT", "Effort", "Lab", "LabContext", "LabFigure", "LabResult", "LabTable", "all_labs"]
+__all__ = ["LABS", "REPORT", "Effort", "Lab", "LabContext", "LabFigure", "LabResult", "LabTable", "Verdict", "all_labs"]
 
 REPORT = Path(__file__).parent / "book.html"
 """The results of all built-in labs with full effort, on one page."""
@@ -165,8 +165,7 @@ _BUILTIN = [
     Lab(
         "beams",
         "Beam width",
-        "Beam search finds more probable and better translations than greedy decoding, but very wide beams hurt, most "
-        "of all without a length penalty.",
+        "Beam search finds more probable and better translations than greedy decoding.",
         "Vaswani et al. (2017), §6.1; Koehn and Knowles (2017), §3.6",
     ),
     Lab(

@@ -50,6 +50,14 @@ class LabTable:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """A part of the claim, or a related claim, and whether the numbers support it."""
+
+    claim: str
+    holds: bool
+
+
+@dataclass(frozen=True)
 class LabResult:
     """Result of an experiment: whether the numbers support the claim, a summary, the numbers, figures and tables."""
 
@@ -58,6 +66,8 @@ class LabResult:
     numbers: Mapping[str, Any]
     figures: Sequence[LabFigure] = ()
     tables: Sequence[LabTable] = ()
+    verdicts: Sequence[Verdict] = ()
+    """Parts of the claim and related claims that are judged separately."""
     text: str = field(default="", repr=False)
     """Preformatted text, such as worked arithmetic."""
 
@@ -65,6 +75,15 @@ class LabResult:
 def conclusion(holds: bool) -> str:
     """Return the conclusion about a claim in words."""
     return "The claim is supported." if holds else "The claim is not supported."
+
+
+def separate_conclusion(verdict: Verdict) -> str:
+    """Return a verdict in words.
+
+    >>> separate_conclusion(Verdict("Wide beams hurt", False))
+    'Not supported: Wide beams hurt.'
+    """
+    return f"{'Supported' if verdict.holds else 'Not supported'}: {verdict.claim}."
 
 
 class Experiment(Protocol):

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.files import write_text
 from regard.html import Markup, document, join, table, tag
-from regard.labs.lab import Effort, Lab, LabContext, LabResult, conclusion
+from regard.labs.lab import Effort, Lab, LabContext, LabResult, conclusion, separate_conclusion
 from regard.plotting import figure_bytes, save_figure
 
 RESULTS, LAB_PAGE, REPORT_PAGE = "results.json", "lab.html", "book.html"
@@ -66,6 +66,7 @@ def results_json(lab: Lab, result: LabResult, effort: Effort, seconds: float, ma
         "effort": effort,
         "holds": result.holds,
         "summary": result.summary,
+        "verdicts": [asdict(verdict) for verdict in result.verdicts],
         "numbers": result.numbers,
         "seconds": round(seconds, 1),
         "environment": dict(machine),
@@ -125,6 +126,7 @@ def lab_section(
         *figures,
         tag("h3", "Result"),
         tag("p", _conclusion_markup(result.holds), " ", result.summary),
+        tag("ul", *(tag("li", separate_conclusion(verdict)) for verdict in result.verdicts)) if result.verdicts else "",
         *tables,
         tag("pre", result.text) if result.text else "",
         tag("h3", "Limitations"),
