@@ -101,6 +101,13 @@ _BUILTIN = [
         "Vaswani et al. (2017), §4 and Table 1",
     ),
     Lab(
+        "complexity",
+        "Complexity per layer",
+        "Table 1 of the paper: operations, sequential operations and maximum path length of self-attention, recurrent "
+        "layers, convolutions and restricted self-attention.",
+        "Vaswani et al. (2017), §4 and Table 1",
+    ),
+    Lab(
         "gradients",
         "Vanishing and exploding gradients",
         "Gradients vanish or explode with distance in an RNN, less so in an LSTM, and not in self-attention.",
@@ -173,6 +180,12 @@ _BUILTIN = [
         "Attention as word alignment",
         "The cross-attention of some heads can be read as word alignment, but the output need not depend on it.",
         "Bahdanau et al. (2015), §5.2; Vaswani et al. (2017), §4; Jain and Wallace (2019)",
+    ),
+    Lab(
+        "diagonal",
+        "The diagonal of self-attention",
+        "Without projections (Q = K = V = X) a token attends most to itself; in trained heads it need not.",
+        "course notes on self-attention, which expect the highest values on the diagonal",
     ),
     Lab(
         "sharing",
