@@ -170,6 +170,13 @@ _BUILTIN = [
         "Vaswani et al. (2017), Table 1; Wang et al. (2020), Linformer; Zaheer et al. (2020), BigBird",
     ),
     Lab(
+        "memory",
+        "Memory and time by length",
+        "A Transformer needs less memory than a recurrent network, scales better with the length of sequences and "
+        "generalizes better.",
+        "course notes on Vaswani et al. (2017), §4",
+    ),
+    Lab(
         "beams",
         "Beam width",
         "Beam search finds more probable and better translations than greedy decoding.",
