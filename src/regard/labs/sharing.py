@@ -116,8 +116,8 @@ def run(context: LabContext) -> LabResult:
         f"{_mean_and_range(perplexity[CONTROL], '.3f')} with all tied and {scores[CONTROL][0].parameters:,} "
         f"parameters. BLEU is {_mean_and_range(bleu[TIED], '.1f')}, {_mean_and_range(bleu[UNTIED], '.1f')} and "
         f"{_mean_and_range(bleu[CONTROL], '.1f')} (seeds: {len(seeds)}). Relative to none tied, the "
-        f"{CONFIDENCE:.0%} interval of the difference is {_interval(intervals[TIED]['perplexity'], 3)} in perplexity and "
-        f"{_interval(intervals[TIED]['bleu'], 1)} in BLEU; with as many parameters "
+        f"{CONFIDENCE:.0%} interval of the difference is {_interval(intervals[TIED]['perplexity'], 3)} in perplexity "
+        f"and {_interval(intervals[TIED]['bleu'], 1)} in BLEU; with as many parameters "
         f"{_interval(intervals[CONTROL]['perplexity'], 3)} and {_interval(intervals[CONTROL]['bleu'], 1)}.",
         numbers={
             "scores": {name: [asdict(score) for score in row] for name, row in scores.items()},
