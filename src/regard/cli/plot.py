@@ -50,7 +50,7 @@ class PlotRequest:
     text: str | None
     parses: str | None
     target: str | None
-    beam: int
+    beam: int | None
     max_tokens: int
     at: str | None
     length: int | None

@@ -78,7 +78,7 @@ def mix_in(
     note = (
         f"{drawn:,} of {available:,} {'tokens' if documents else 'examples'}, {drawn / total:.1%} of the training data"
     )
-    metadata = {**old.store.metadata, "notes": [*old.notes(), note]}
+    metadata = {**old.store.metadata, "notes": [*old.store.metadata.get("notes", ()), note]}
     drawn_store = replace(old.store, counts={"read": available, "kept": drawn}, metadata=metadata)
     return replace(prepared, train=replace(prepared.train, store=store), mix=PreparedSplit(drawn_store))
 
