@@ -49,8 +49,8 @@ class Spelled(Echo):
         return [found[: task.search.n_best + task.search.extra_hypotheses] for _ in task.sources]
 
 
-def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS) -> Tokenizer:
-    return train_tokenizer(texts, TokenizerConfig(kind=kind), 400)  # type: ignore[arg-type]
+def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS, *, byte_fallback: bool = True) -> Tokenizer:
+    return train_tokenizer(texts, TokenizerConfig(kind=kind, byte_fallback=byte_fallback), 400)  # type: ignore[arg-type]
 
 
 def translator(config: Config = CONFIG, kind: str = "bpe") -> tuple[Translator, Echo]:
@@ -169,7 +169,7 @@ def test_alternatives_have_tokens_and_scores() -> None:
 
 
 def test_unknown_words_are_copied_from_where_attention_looked() -> None:
-    both = tokenizer("word")
+    both = tokenizer("word", byte_fallback=False)
     engine = Echo()
     ready = Translator(engine, CONFIG, both, both)
     line = "Rossi one two Bianchi"  # the echo looks at the words from last to first
