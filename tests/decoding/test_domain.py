@@ -168,3 +168,5 @@ def test_training_calibrates_the_best_model(tmp_path: Path) -> None:
     assert sum("unknown_pieces" in translation.sentences[0].flags for translation in translations) == 0
     (strange,) = model.translate_detailed("six zebras")
     assert strange.sentences[0].unknown_words == ("zebras",)
+    run(folder, data, "data.description='small numbers'", "training.steps=3", resume=True)
+    assert read_domain(folder / "best") == domain.model_copy(update={"description": "small numbers"})

@@ -27,6 +27,7 @@ from regard.training.task import NetworkTask, check_task, task_in_sources, task_
 STDIN_COPY = "standard-input"
 MIX_HELD_OUT = 0.1  # at least: more than automatic settings hold out, so that no validation data of the base is drawn
 CHANGEABLE_SETTINGS = (  # when a run is resumed
+    "data.description",
     "training.steps",
     "training.epochs",
     "training.gradient_accumulation",
