@@ -36,13 +36,17 @@ def split_sentences(line: str) -> list[str]:
 
 def sentence_spans(line: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence of a line, without surrounding spaces."""
-    spans, start = [], 0
+    spans, start = list[tuple[int, int]](), 0
     for match in _END.finditer(line):
         end = match.end(1) if match.group(1) is not None else match.end(2)
         if not line[start:end].strip() or not _is_end(line[start:end], line[match.end() :]):
             continue
         spans.append((start, end))
         start = match.end()
+    if not spans:  # most lines: one sentence
+        text = line.strip()
+        first = line.find(text)
+        return [(first, first + len(text))] if text else []
     spans.append((start, len(line)))
     return [
         (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))

@@ -83,9 +83,11 @@ def split_lines(
     limit, long = min(rule.max_tokens, max_tokens), list[int]()
     for n, line in enumerate(lines):
         sentences = len(sentence_spans(line))
-        if sentences > 1 and (sentences > rule.max_sentences or len(parts[n][0].ids) > limit):
+        if sentences <= 1:
+            continue
+        if sentences > rule.max_sentences or len(parts[n][0].ids) > limit:
             long.append(n)
-        elif sentences > 1:
+        else:
             parts[n] = [parts[n][0]._replace(sentences=sentences)]
     grouped = _group([lines[n] for n in long], rule.max_sentences, limit, tokenizer)
     for n, line_parts in zip(long, grouped, strict=True):

@@ -216,6 +216,9 @@ class Translator:
         ]
         if line.parts and all(part.is_copied for part in line.parts):
             return Translation(line.text, line.text, sentences, line.split_parts)  # unchanged, spaces included
+        if options.search.n_best == 1:
+            best = join_sentences([sentence.alternatives[0].text for sentence in sentences])
+            return Translation(line.text, best, sentences, line.split_parts)
         ranks = range(max((len(sentence.alternatives) for sentence in sentences), default=1))
         best, *others = [
             join_sentences([sentence.alternatives[: rank + 1][-1].text for sentence in sentences]) for rank in ranks
