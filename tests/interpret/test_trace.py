@@ -285,6 +285,14 @@ def test_prompt_steps_are_forced() -> None:
     assert trace.output.split() == [step.token for step in trace.steps[4:]]
 
 
+def test_forced_continuation_is_a_whole_text_and_no_step_is_chosen() -> None:
+    trace = make_trace("decoder-only", "w5 w9", target="w12 w7")
+    assert trace.decoder_input == ["[SOS]", "w5", "w9", "w12", "w7"]
+    assert [step.token for step in trace.steps] == ["w5", "w9", "w12", "w7", "[EOS]"]
+    assert all(step.forced for step in trace.steps)
+    assert (trace.prompt_length, trace.output) == (0, "w5 w9 w12 w7")
+
+
 def test_text_encoder_trace_has_pooled_vector() -> None:
     trace = make_trace("encoder-only")
     assert trace.source is not None

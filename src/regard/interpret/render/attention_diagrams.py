@@ -175,8 +175,9 @@ class AttentionPattern:
 def kernel_mask(kernel: AttentionKernel, length: int, *, causal: bool = False) -> Tensor:
     """Return where the queries of a kernel attend (T, S), from the masked scores at its tap."""
     x = torch.zeros(1, 1, length, 8)
+    layout = make_layout(torch.zeros(1, length, dtype=torch.long), causal=causal)
     with open_taps(kernel, "masked") as seen:
-        kernel(x, x, x, make_layout(torch.zeros(1, length, dtype=torch.long), causal=causal))
+        kernel(x, x, x, layout)
     return seen["masked"][0, 0] > -math.inf
 
 
