@@ -1,6 +1,7 @@
 """Mutation score of whole packages: a sample of small changes, each tried with the fast tests of its module.
 
-    python tests/mutation/packages.py nn decoding training serving --limit 30 --json results.json
+    python tests/mutation/packages.py nn decoding training serving --limit 30 --seconds 10 --json results.json
+    python tests/mutation/packages.py nn decoding training serving --limit 30 --seconds 90 --retry results.json
 
 Only changes inside functions are made. The tests are collected once; for each mutant a process is forked that replaces
 the code of the changed function, and runs the tests until one fails or the processor time is over: first the test files
@@ -214,14 +215,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=30, help="processor time for the tests of a mutant")
     parser.add_argument("--only", default="", help="mutants whose name contains this text")
+    parser.add_argument("--retry", type=Path, help="results of a run whose survivors are tried again, with more time")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     drawn = [site for package in options.packages for site in sites(package, options.limit, options.seed)]
     random.Random(options.seed).shuffle(drawn)  # so that a run that is stopped early covers all packages
-    loop = MutationLoop(
-        [site for site in drawn if options.only in str(site)], options.seconds, options.json and options.json.absolute()
-    )
-    tests = list(dict.fromkeys(test for site in drawn for test in tests_of(site.file)))
+    tried = [site for site in drawn if options.only in str(site)]
+    if options.retry is not None:
+        before = json.loads(options.retry.read_text("utf-8"))
+        tried = [site for site in tried if before.get(str(site)) is False]
+    loop = MutationLoop(tried, options.seconds, options.json and options.json.absolute())
+    tests = list(dict.fromkeys(test for site in tried for test in tests_of(site.file)))
     with TemporaryDirectory() as folder:
         copy = Path(folder).resolve() / "regard"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*IGNORED))
