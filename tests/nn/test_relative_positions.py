@@ -116,3 +116,10 @@ def test_taps_include_the_position_bias() -> None:
     bias = vectors.bias(inputs[0], layout)
     assert bias is not None
     torch.testing.assert_close(values["scaled"], values["scores"] * SCALE + bias)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_vectors_start_with_the_scale_of_their_width(per_head: bool) -> None:
+    vectors = RelativeVectors(500, per_head, HEADS, key_width=16, value_width=64, scale=SCALE)
+    assert vectors.keys.std().item() == pytest.approx(1 / 4, rel=0.05)
+    assert vectors.values.std().item() == pytest.approx(1 / 8, rel=0.05)

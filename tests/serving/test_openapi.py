@@ -142,6 +142,12 @@ def test_every_operation_is_documented(server: RunningServer) -> None:
             assert ("requestBody" in details) == (method == "post"), path
 
 
+def test_the_documentation_page_has_the_types_of_fields(server: RunningServer) -> None:
+    page = server.get("/docs").text
+    assert "<td>string or list of strings</td>" in page
+    assert "<td>integer</td>" in page
+
+
 def test_a_new_route_is_one_file(
     loaded_models: list[LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -501,6 +501,25 @@ def test_run_json_has_the_failure_until_the_run_is_resumed(
     assert status() == ("finished", None)
 
 
+def test_no_step_is_repeated_after_an_interrupted_validation(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("training.steps=3", "validation.every=2", "training.checkpoint_minutes=60")
+
+    def stopped(task: BoundTranslation, check: Check) -> ValidationResult:
+        raise InterruptedRun("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundTranslation, "validate", stopped)
+        with pytest.raises(InterruptedRun):
+            run(tmp_path / "run", data, *settings)
+    taken: list[int] = []
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda trainer: (step(trainer), taken.append(trainer.state.step))[1])
+    run(tmp_path / "run", data, *settings, resume=True)
+    assert taken == [3]
+
+
 def test_an_interrupted_final_test_exits_130_and_is_repeated(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,11 @@ import regard
 import small_runs
 from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import runner
+from regard.training.checkpoint import MetricsInterval, TrainingState
 from regard.training.display import LinesDisplay, Progress, ProgressDisplay
 from regard.training.environment import MatmulPeak
 from regard.training.runner import run_training
+from regard.training.trainer import Trainer
 from small_runs import command, lines, numbers, pairs, request, run, write_pairs
 
 LEARN = [
@@ -198,6 +200,17 @@ def test_utilization_above_one_is_left_out(data: Path, tmp_path: Path, monkeypat
     run_training(request(tmp_path / "run", data, "training.steps=2"), LinesDisplay(stream))
     assert "utilization" not in stream.getvalue()
     assert "utilization" not in lines(tmp_path / "run")[0]
+
+
+@pytest.mark.parametrize(("flops", "shown"), [(99.0, 0.99), (100.0, 1.0), (101.0, None), (731.0, None)])
+def test_utilization_is_shown_up_to_one(flops: float, shown: float | None) -> None:
+    trainer = Trainer.__new__(Trainer)  # without a run: times cannot be set exactly there
+    interval = MetricsInterval(steps=1, targets=1, flops=flops, seconds=1.0)
+    trainer.state, trainer.peak_flops = TrainingState(step=1, interval=interval), 100.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_epoch", lambda _: 0.0)
+        patch.setattr(Trainer, "_learning_rate", lambda *_: 0.1)
+        assert trainer._metrics().get("utilization") == shown
 
 
 def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> None:
