@@ -110,6 +110,8 @@ def _meaningful_nodes(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
+        if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: only checks
+            continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not isinstance(child, TEXT_NODES):
                 yield from _meaningful_nodes(child)

@@ -30,9 +30,6 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from changes import changed_tree, possible_changes
 
 ROOT = Path(__file__).parent.parent.parent
