@@ -34,6 +34,7 @@ from regard.labs import (
     steps,
     worked_example,
 )
+from regard.models import build
 from regard.models.network import Network
 from regard.nn import FullAttention
 
@@ -264,11 +265,11 @@ def test_parts_of_the_memory_claim_depend_on_the_networks(tmp_path: Path, monkey
     assert before[sequential]
     assert not before[longer]
     assert not before[generate]
-    original, config = memory.configs, memory.DecoderOnlyConfig
+    original = memory.configs
     networks = original(32)
     swapped = {**networks, memory.LSTM: networks[memory.TRANSFORMER]}
     monkeypatch.setattr(memory, "configs", lambda width: swapped)
-    relative = partial(config, positions=RelativePositionsConfig(max_distance=8))
+    relative = partial(DecoderOnlyConfig, positions=RelativePositionsConfig(max_distance=8))
     monkeypatch.setattr(memory, "DecoderOnlyConfig", relative)
     after = memory_verdicts(tmp_path)
     assert not after[fused]
@@ -277,7 +278,7 @@ def test_parts_of_the_memory_claim_depend_on_the_networks(tmp_path: Path, monkey
 
 
 def test_memory_of_generation_grows_only_in_the_transformer() -> None:
-    networks = {name: memory.build(config) for name, config in memory.configs(16).items()}
+    networks = {name: build(config) for name, config in memory.configs(16).items()}
     kept = {name: [memory.generation_bytes(network, n) for n in (64, 256)] for name, network in networks.items()}
     for name in (memory.RNN, memory.LSTM, memory.GRU):
         assert kept[name][0] == kept[name][1]

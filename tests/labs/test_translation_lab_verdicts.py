@@ -13,6 +13,7 @@ import torch
 from regard.api import Model
 from regard.labs import LABS, LabContext, LabResult, ablations, alignment, beams, diagonal, heads, sharing
 from regard.labs.sharing import CONTROL, TIED, UNTIED, TyingScores
+from regard.labs.translators import train_translator
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.slow
@@ -57,9 +58,11 @@ def test_search_that_ignores_the_width_is_not_better_than_greedy(models: Path, m
 def test_search_whose_wide_beams_are_greedy_is_less_probable(models: Path, monkeypatch: Patch) -> None:
     """Greedy decoding and the paper's beam change places, so that the first gives the better translations."""
     original, widths = beams.search, {1: 4, 4: 1}
-    monkeypatch.setattr(
-        beams, "search", lambda model, pairs, width, alpha: original(model, pairs, widths.get(width, width), alpha)
-    )
+
+    def swapped(model: Model, pairs: Any, width: int, alpha: float) -> beams.SearchMeasurement:
+        return original(model, pairs, widths.get(width, width), alpha)
+
+    monkeypatch.setattr(beams, "search", swapped)
     assert verdicts(run("beams", models))[:2] == [False, False]
 
 
@@ -119,7 +122,7 @@ def test_attention_to_the_wrong_words_fails(models: Path, monkeypatch: Patch) ->
 
 def test_output_that_depends_on_its_only_attention_fails(models: Path, monkeypatch: Patch) -> None:
     """A recurrent model in place of the Transformer: without its single attention most translations change."""
-    original = alignment.train_translator
+    original = train_translator
 
     def train(context: LabContext, settings: Any, name: str) -> Model:
         return original(context, {"model": alignment._bahdanau(32), **settings}, name)

@@ -515,7 +515,12 @@ def test_no_step_is_repeated_after_an_interrupted_validation(
             run(tmp_path / "run", data, *settings)
     taken: list[int] = []
     step = Trainer.step
-    monkeypatch.setattr(Trainer, "step", lambda trainer: (step(trainer), taken.append(trainer.state.step))[1])
+
+    def counted(trainer: Trainer) -> None:
+        step(trainer)
+        taken.append(trainer.state.step)
+
+    monkeypatch.setattr(Trainer, "step", counted)
     run(tmp_path / "run", data, *settings, resume=True)
     assert taken == [3]
 

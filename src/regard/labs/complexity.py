@@ -18,7 +18,7 @@ from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.measurements import flop_counter, longest_chain
 from regard.models import build
 from regard.models.network import Network
-from regard.nn.taps import open_taps
+from regard.nn.taps import Tap, open_taps
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
@@ -156,8 +156,13 @@ def attention_path(length: int, window: int | None = None) -> float:
     rest = torch.randn(length - 1, 16, generator=generator, dtype=torch.double)
     names = [f"encoder.layers.{layer}.attention_residual.normed" for layer in range(layers)]
     last: list[Tensor] = []
+
+    def keep_last(_: Tap, value: Tensor) -> Tensor:
+        last.append(value[0, -1])
+        return value
+
     hooks = [(network.taps["encoder.embedding.sum"], lambda _, __: torch.cat([leaf[None], rest])[None])]
-    hooks += [(network.taps[name], lambda _, x: last.append(x[0, -1])) for name in names]
+    hooks += [(network.taps[name], keep_last) for name in names]
     with thread_hooks(hooks):
         _states(network, length)
     return first_connected(last, leaf)

@@ -144,7 +144,7 @@ def training_bytes(name: str, network: Network, length: int) -> int:
     """Return the peak bytes of the tensors of a training pass."""
     with TensorMemory() as memory:
         training_pass(name, network, length)
-    return memory.peak
+    return int(memory.peak)
 
 
 @torch.no_grad()
@@ -155,7 +155,7 @@ def generation_bytes(network: Network, length: int) -> int:
         cache = network.new_cache()
         for n in range(length):
             network.decode(tokens[:, n : n + 1], cache=cache)
-        kept = memory.current
+        kept = int(memory.current)
     del cache
     return kept
 

@@ -33,7 +33,7 @@ W_VALUE = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
 WEIGHT_MATRICES = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
 
 # computed by hand; the kernel has to give the same numbers
-BY_HAND = {
+BY_HAND: dict[str, list[list[float]]] = {
     "Q": [[1, 0, 2], [2, 2, 2], [2, 1, 3]],
     "K": [[0, 1, 1], [4, 4, 0], [2, 3, 1]],
     "V": [[1, 2, 3], [2, 8, 0], [2, 6, 3]],
