@@ -17,6 +17,7 @@ from itertools import islice, product
 from pathlib import Path
 
 AUTOMATIC = "automatic"
+VALIDATIONS, PATIENCE = 20, 4  # per run; a run that overfits ends early, its lowest validation loss is known
 
 
 def train(options: argparse.Namespace, preset: str, pairs: int, steps: int, rate: str) -> float:
@@ -31,10 +32,10 @@ def train(options: argparse.Namespace, preset: str, pairs: int, steps: int, rate
         settings = [
             f"training.steps={steps}",
             f"training.batch_tokens={options.batch_tokens}",
-            f"validation.every={max(20, steps // 5)}",
+            f"validation.every={max(20, steps // VALIDATIONS)}",
             "validation.sentences=0",
             "validation.samples=0",
-            "training.patience=0",
+            f"training.patience={PATIENCE}",
             "training.average_checkpoints=0",
             f"data.store={options.out / 'prepared'}",
             *([] if rate == AUTOMATIC else [f"training.schedule.learning_rate={rate}"]),

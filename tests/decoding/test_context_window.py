@@ -28,7 +28,8 @@ def write_text(path: Path) -> Path:
 @pytest.mark.parametrize(("positions", "steps"), [("rotary", 160), ("sinusoidal", 300)])
 @pytest.mark.slow
 def test_generation_beyond_the_training_context_stays_correct(positions: str, steps: int, tmp_path: Path) -> None:
-    model = ["model.kind=decoder-only", "tokenizer.kind=character", f"data.context_length={CONTEXT}"]
+    model = ["model.kind=decoder-only", f"data.context_length={CONTEXT}"]
+    model += ["tokenizer.kind=character", "tokenizer.byte_fallback=false"]
     shape = ["model.width=64", "model.layers=2", "model.dropout=0.0", "model.norm_order=pre"]
     training = [
         "training.batch_tokens=512",

@@ -163,10 +163,8 @@ def forgetful_rnn(patch: Patch) -> None:
 
 
 def contiguous_convolutions(patch: Patch) -> None:
-    original = complexity.CausalConvolutions
-    patch.setattr(
-        complexity, "CausalConvolutions", lambda width, kernel, layers, dilated: original(width, kernel, 64, False)
-    )
+    original = complexity.convolution_path
+    patch.setattr(complexity, "convolution_path", lambda length, dilated: original(length, dilated=False))
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from regard.labs import LABS, Lab, LabContext, LabResult, all_labs
 from regard.labs.report import load_section, run_lab, write_report
 
 NAMES = [lab.name for lab in all_labs()]
+REFUTED = {"memory"}  # the claim of its textbook is false; its single verdicts say where
 
 
 def ignore(message: str) -> None:
@@ -47,10 +48,10 @@ def test_unwritable_folder_is_reported_before_the_experiment_runs(tmp_path: Path
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_support_the_claim(name: str, out: Path) -> None:
     result = run_lab(LABS[name], "quick", out, ignore).result
-    assert result.holds, result.summary
+    assert result.holds is (name not in REFUTED), result.summary
     folder = out / name
     stored = json.loads((folder / "results.json").read_text("utf-8"))
-    assert stored["holds"] is True
+    assert stored["holds"] is result.holds
     assert stored["numbers"]
     assert result.figures
     for figure in result.figures:

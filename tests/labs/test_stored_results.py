@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from html import unescape
 from pathlib import Path
 
@@ -32,3 +34,9 @@ def test_table_of_the_documentation_has_the_conclusion(name: str) -> None:
     stored = json.loads((DOCS / "labs" / name / "results.json").read_text("utf-8"))
     (row,) = re.findall(rf"^\| `{name}` \|.*$", PAGE, flags=re.MULTILINE)
     assert row.endswith(f"| [{'yes' if stored['holds'] else 'no'}](labs/{name}/results.json) |")
+
+
+def test_pages_are_generated_from_the_stored_results() -> None:
+    command = [sys.executable, str(DOCS.parent / "tools" / "build_labs.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -88,7 +88,7 @@ def test_bleu_from_counts_is_that_of_sacrebleu() -> None:
     from regard.evaluation.metrics import score_translations
 
     outputs = ["Ti amo molto, davvero.", "Il gatto dorme sul tappeto rosso."]
-    references = ["Ti amo davvero molto, cara.", "Il gatto rosso dorme sul tappeto."]
+    references = ["Ti amo davvero molto, cara.", "Il gatto dorme sul tappeto verde."]
     expected = score_translations(outputs, [[text] for text in references]).values["bleu"]
     assert float(beams.corpus_bleu(beams.ngram_counts(outputs, references).sum(0))) == pytest.approx(expected)
 

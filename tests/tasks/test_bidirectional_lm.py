@@ -20,7 +20,7 @@ from small_runs import lines, request, run
 
 KIND = "model.kind=bidirectional-language-model"
 SENTENCES = ["the cat sat and the dog ran", "the sun rose", "a dog barked at the sun"]
-LEARN = [KIND, "tokenizer.kind=character", "training.label_smoothing=0.0"]
+LEARN = [KIND, "tokenizer.kind=character", "tokenizer.byte_fallback=false", "training.label_smoothing=0.0"]
 
 
 def make_network() -> Network:

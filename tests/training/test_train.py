@@ -77,13 +77,9 @@ def test_the_run_folder_has_all_files(learned: Path) -> None:
     assert {line["step"] for line in lines(learned, "samples.jsonl")} == {200, 400}
     assert set(json.loads((learned / "outputs.json").read_text())) == {"best", "worst", "random"}
     assert "BLEU" in (learned / "report.html").read_text()
-    for name in ("best", "last"):
-        assert {path.name for path in (learned / name).iterdir()} == {
-            "config.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "README.md",
-        }
+    files = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    assert {path.name for path in (learned / "last").iterdir()} == files
+    assert {path.name for path in (learned / "best").iterdir()} == {*files, "domain.json"}
 
 
 @pytest.mark.slow
@@ -109,6 +105,7 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     kind = [
         "model.kind=decoder-only",
         "tokenizer.kind=character",
+        "tokenizer.byte_fallback=false",
         "data.context_length=64",
         "training.batch_tokens=512",
     ]

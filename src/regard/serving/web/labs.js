@@ -6,8 +6,8 @@ import { formatFormula, h } from "./dom.js";
 const LABS_BY_STEP = {
   embedding: ["sharing"],
   positions: ["order", "positions"],
-  gates: ["steps", "gradients", "distance"],
-  scores: ["scaling", "worked-example", "quadratic"],
+  gates: ["steps", "complexity", "gradients", "distance", "memory"],
+  scores: ["scaling", "worked-example", "diagonal", "complexity", "quadratic"],
   sum: ["averaging"],
   heads: ["heads"],
   kinds: ["peeking", "alignment"],

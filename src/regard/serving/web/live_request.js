@@ -39,7 +39,9 @@ export function liveRequest({ fields, state, request, show, clear = () => {}, ou
       replace(out, errorMessage(error, send));
     }
   };
-  const sendLater = debounce(send, PAUSE);
+  const sendLater = debounce(() => {
+    if (out.isConnected) send(); // otherwise another view is shown, and the URL and the draft are its own
+  }, PAUSE);
   for (const field of fields) {
     field.addEventListener("input", () => setDraft(state()));
     field.addEventListener("input", sendLater);
