@@ -52,10 +52,10 @@ def rendered_pages(results: Results) -> dict[Path, str]:
 def render(page: str, parts: Mapping[str, str], name: str) -> str:
     """Return a page with its generated parts replaced."""
     for part, text in parts.items():
-        pattern = re.compile(rf"(<!-- results: {re.escape(part)} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if len(pattern.findall(page)) != 1:
+        matches = list(re.finditer(rf"(?<=<!-- results: {re.escape(part)} -->\n).*?(?=<!-- end -->)", page, re.DOTALL))
+        if len(matches) != 1:
             raise SystemExit(f"{name}: needs one part <!-- results: {part} --> … <!-- end -->; add it.")
-        page = pattern.sub(lambda match, text=text: f"{match[1]}{text}{match[2]}", page)
+        page = page[: matches[0].start()] + text + page[matches[0].end() :]
     return page
 
 
