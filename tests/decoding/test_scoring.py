@@ -34,6 +34,12 @@ def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypa
         assert [one.log_probability for one in candidates] == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
+def test_the_shortest_text_is_a_start_and_one_token() -> None:
+    network = make(DECODERS["decoder-only"])
+    assert [one.token for one in score_tokens([network], TEXT[:2], TOKENS, 1)] == TEXT[1:2]
+    assert score_tokens([network], TEXT[:1], TOKENS, 1) == []
+
+
 def test_what_is_written_is_scored_as_when_it_is_read() -> None:
     network, prompt = make(DECODERS["decoder-only"]), TEXT[:3]
     writer = Sampler(

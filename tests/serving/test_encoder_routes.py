@@ -1,9 +1,7 @@
 """Encoders over HTTP: equal to the Python API, alone and in batches, with messages for what they cannot do."""
 
 import base64
-import os
 import signal
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from commands import COMMAND, ENVIRONMENT
+from commands import start_process
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import ClassifyJob, EmbedJob, LoadedModel, TagJob, limited_encoder
 from regard.serving.service import Service
@@ -322,9 +320,7 @@ def test_an_encoder_can_be_served_alone(loaded_encoders: dict[str, LoadedModel])
 @pytest.mark.slow
 def test_the_command_serves_an_encoder(loaded_encoders: dict[str, LoadedModel]) -> None:
     folder = str(loaded_encoders["mood"].model.folder)
-    process = subprocess.Popen(
-        [*COMMAND, "serve", folder, "--port", "0"], stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-    )
+    process = start_process("serve", folder, "--port", "0")
     assert process.stderr is not None
     line = process.stderr.readline()
     url = line.split(" at ")[1].split()[0]

@@ -193,7 +193,7 @@ def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: Lo
             if (path !== '/v1/translate') return send(path, options);
             const tokens = 'w7 w9 w7'.split(' ');
             const best = { text: 'w7 w9 w7', tokens, token_scores: [-1, -2, -3], log_probability: -6 };
-            const sentences = [{ source: 'w16 w28', alternatives: [best] }];
+            const sentences = [{ source: 'w16 w28', alternatives: [best], flags: [], unknown_words: [] }];
             return new Response(JSON.stringify({ translations: [{ sentences }], timings: { compute_ms: 1 } }));
           };
         }"""

@@ -3,11 +3,9 @@
 import errno
 import json
 import logging
-import os
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commands import COMMAND, ENVIRONMENT, regard
+from commands import regard, start_process
 from regard.decoding.options import TranslationOptions
 from regard.serving.access import resolve_access
 from regard.serving.languages import guess_languages
@@ -29,10 +27,8 @@ from servers import TEST_TIMEOUT, run_server, wait_until
 def test_it_prints_its_url_serves_and_shuts_down(
     model_folders: dict[str, Path], loaded_models: list[LoadedModel]
 ) -> None:
-    command = [*COMMAND, "serve", f"mine[de-fr]={model_folders['en-it']}", str(model_folders["writer"]), "--port", "0"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-    )
+    command = ["serve", f"mine[de-fr]={model_folders['en-it']}", str(model_folders["writer"]), "--port", "0"]
+    process = start_process(*command)
     assert process.stderr is not None
     line = process.stderr.readline()
     url = line.split(" at ")[1].split()[0]
@@ -51,10 +47,8 @@ def test_it_prints_its_url_serves_and_shuts_down(
 
 @pytest.mark.slow
 def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> None:
-    command = [*COMMAND, "serve", str(model_folders["en-it"]), "--port", "0"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-    )
+    command = ["serve", str(model_folders["en-it"]), "--port", "0"]
+    process = start_process(*command)
     try:
         assert process.stderr is not None
         port = int(process.stderr.readline().split(" at http://127.0.0.1:")[1].split()[0])
@@ -75,13 +69,7 @@ def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> Non
 def test_hangup_reloads_the_models_and_logs_json(model_folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "en-it"
     shutil.copytree(model_folders["en-it"], folder)
-    process = subprocess.Popen(
-        [*COMMAND, "serve", str(folder), "--port", "0", "--log-format", "json", "--verbose"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | ENVIRONMENT,
-    )
+    process = start_process("serve", folder, "--port", "0", "--log-format", "json", "--verbose")
     try:
         assert process.stderr is not None
         while " at http" not in (line := process.stderr.readline()):

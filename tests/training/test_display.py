@@ -79,6 +79,14 @@ def test_the_last_step_of_an_early_stop_is_written() -> None:
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["100/20000", "150/20000"]
 
 
+def test_the_last_line_of_a_count_is_written_at_once() -> None:
+    display, _, stream = lines()
+    display.count("tokenizing valid", 999, 1000)
+    assert stream.getvalue() == ""
+    display.count("tokenizing valid", 1000, 1000)
+    assert stream.getvalue() == "tokenizing valid: 1,000 of 1,000\n"
+
+
 def test_a_quick_count_gets_one_line_and_a_slow_one_several() -> None:
     display, clock, stream = lines()
     for done in range(0, 1001, 100):
