@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from regard.decoding.options import GenerationOptions, SearchOptions, TranslationOptions
+from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.decoding.results import Generation, TextChunk
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
@@ -113,7 +113,7 @@ class TestTraces:
 
     def test_requests_of_disconnected_clients_are_not_traced(self, uppercase: UppercaseModel) -> None:
         service = Service([uppercase])
-        ids = [TraceRequest(uppercase.name, text, None, service.beam, 0.6, None).id for text in ("w4", "w5")]
+        ids = [TraceRequest(uppercase.name, text, None, 4, 0.6, None).id for text in ("w4", "w5")]
         with run_server(service) as server:
 
             async def scene() -> httpx.Response:
@@ -240,7 +240,7 @@ def test_a_shutdown_finishes_streams(loaded_models: list[LoadedModel]) -> None:
 def test_many_concurrent_clients_get_their_own_translations(
     server: RunningServer, loaded_models: list[LoadedModel]
 ) -> None:
-    options = TranslationOptions(SearchOptions(server.service.beam))
+    options = TranslationOptions(server.service.search(loaded_models[0]))
     texts = [f"w{4 + n % 25} w{4 + n * 7 % 25} w{4 + n * 3 % 25}" for n in range(120)]
     expected = {text: loaded_models[0].translate([text], options)[0].text for text in texts}
 

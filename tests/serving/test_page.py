@@ -30,7 +30,7 @@ from pages import wait_for_view
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
 from regard.decoding.domain import DOMAIN_FILE, Domain
-from regard.decoding.options import SearchOptions, TranslationOptions
+from regard.decoding.options import TranslationOptions
 from regard.interpret.trace import Trace
 from regard.serving.access import AccessPolicy
 from regard.serving.app import WEB
@@ -168,7 +168,7 @@ def test_the_url_of_a_player_step_restores_it(page: Page, trace: Trace) -> None:
 
 def test_words_show_the_models_probabilities(page: Page, translator: LoadedModel, site: RunningServer) -> None:
     visit(page, "use")
-    search = SearchOptions(beam=max(site.service.beam, 3), n_best=3)
+    search = site.service.search(translator, n_best=3)
     (line,) = translator.translate([TEXT], TranslationOptions(search, token_scores=True))
     best, *others = line.sentences[0].alternatives
     assert best.token_scores is not None

@@ -1,5 +1,6 @@
 """`/v1/translate`: tokens, scores, alignments and alternatives, and its error messages."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from starlette.testclient import TestClient
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
 from regard.decoding.domain import DOMAIN_FILE, Domain
+from regard.decoding.options import SearchOptions
 from regard.serving.access import AccessPolicy
 from regard.serving.app import build_app
+from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel, load_models
 from regard.serving.schemas import DirectRoute
 from regard.serving.service import Service
@@ -49,6 +52,29 @@ def test_sentences_unlike_the_training_data_are_flagged(tmp_path: Path) -> None:
     assert 0 < sentence["confidence"] < 1
     assert (copied["out_of_domain"], copied["sentences"][0]["flags"]) == (False, [])
     assert about["covers"] == "numbers and words"
+
+
+def test_search_options_of_the_model_are_used_unless_others_are_set(tmp_path: Path) -> None:
+    saved(tmp_path / "en-it", EncoderDecoderConfig(**SMALL))
+    file = tmp_path / "en-it" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "decoding": {"beam": 2, "length_penalty": 3.0}}))
+    models = load_models([str(tmp_path / "en-it")])
+    service = Service(models)
+    assert service.search(models[0]) == SearchOptions(2, 3.0)
+    assert service.search(models[0], length_penalty=0.0, n_best=3) == SearchOptions(3, 0.0, n_best=3)
+    assert service.search(models[0], beam=5) == SearchOptions(5, 3.0)
+    assert Service(models, beam=1).search(models[0]).beam == 1
+    assert Service(models, Limits(max_beam=1)).search(models[0]).beam == 1
+    expected = models[0].model.translate("w4 w5 w6 w7")
+    with run_server(service) as running:
+        native = running.post("/v1/translate", {"text": "w4 w5 w6 w7"}).json()["translations"][0]["translation"]
+        libre = running.post("/translate", {"q": "w4 w5 w6 w7", "source": "en", "target": "it"}).json()
+        trace = running.post("/v1/look", {"text": "w4 w5 w6 w7"}).json()["id"]
+        tree = running.post("/v1/look/tree", {"trace": trace}).json()
+        assert "beam" not in running.get("/v1/about").json()
+    assert native == libre["translatedText"] == expected
+    assert (tree["beam"], tree["length_penalty"]) == (2, 3.0)
 
 
 def test_models_without_a_domain_flag_only_unknown_tokens(server: RunningServer) -> None:

@@ -81,7 +81,9 @@ def run(
         str | None,
         option(MODEL_PANEL, help="Target language of translators that name none, such as it.", metavar="CODE"),
     ] = None,
-    beam: Annotated[int, option(DECODING_PANEL, help="Beam width of requests that set none.")] = 4,
+    beam: Annotated[
+        int | None, option(DECODING_PANEL, min=1, help="Beam width of requests that set none; by default the model's.")
+    ] = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",
     max_queue: Annotated[int, option(LIMITS_PANEL, min=1, help="Queued requests per model.")] = 256,
@@ -113,7 +115,7 @@ def run(
 
     check_engine(engine, precision)
     check_choice("--log-format", log_format, LOG_FORMATS)
-    if beam > max_beam:
+    if beam is not None and beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; lower --beam, or raise --max-beam.")
     key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
     access = resolve_access(

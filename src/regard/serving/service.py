@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from regard.config.errors import did_you_mean
+from regard.decoding.options import SearchOptions, search_options
 from regard.errors import RegardError
 from regard.machine import available_cores
 from regard.serving.access import AccessPolicy
@@ -23,7 +25,6 @@ from regard.serving.streaming import GenerationPool, wait_for_result
 from regard.serving.trace_store import TraceStore
 from regard.training.task import Ability
 
-DEFAULT_BEAM = 4
 log = logging.getLogger(__name__)
 
 
@@ -35,13 +36,13 @@ class Service:
         models: Sequence[LoadedModel],
         limits: Limits | None = None,
         access: AccessPolicy | None = None,
-        beam: int = DEFAULT_BEAM,
+        beam: int | None = None,
     ) -> None:
         self.models = models
         self.limits = Limits() if limits is None else limits
         self.access = AccessPolicy() if access is None else access
         self.beam = beam
-        """Beam width of requests that set none."""
+        """Beam width of requests that set none; None: that of the model."""
         self.metrics = Metrics()
         self._reloading = threading.Lock()
         self.traces = TraceStore(self.limits.max_traces, self.limits.max_queue)
@@ -54,6 +55,14 @@ class Service:
                 self.generation_pools[model.name] = GenerationPool(
                     model.name, self.metrics, workers=available_cores(), max_queue=self.limits.max_queue
                 )
+
+    def search(
+        self, model: LoadedModel, beam: int | None = None, length_penalty: float | None = None, n_best: int = 1
+    ) -> SearchOptions:
+        """Return the beam width and length penalty of a request: its own, else the server's, else the model's."""
+        decoding = model.model.config.decoding
+        default = min(decoding.beam, self.limits.max_beam) if self.beam is None else self.beam
+        return replace(search_options(decoding, beam or max(default, n_best), length_penalty), n_best=n_best)
 
     def _batcher(self, model: LoadedModel) -> Batcher[Any, Any, Any]:
         max_queue, max_cost = self.limits.max_queue, self.limits.batch_tokens

@@ -15,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.decoding.options import SearchOptions, TranslationOptions
+from regard.decoding.options import TranslationOptions
 from regard.decoding.results import Translation
 from regard.serving.access import bearer_credentials
 from regard.serving.errors import JSON_TYPE, ApiError
@@ -157,7 +157,7 @@ async def translate(request: Request) -> Response:
     for name, documents in by_model.items():
         lines = [line for document in documents for line in document.lines]
         remaining = max(0.0, deadline - time.monotonic())  # the models of a request share its timeout
-        result = service.batchers[name].submit(lines, job.options)
+        result = service.batchers[name].submit(lines, job.options[name])
         translations = iter((await wait_for_result(request, result, remaining, timeout)).outputs)
         for document in documents:
             document.take(translations)
@@ -293,7 +293,8 @@ class _TranslationJob:
     models: list[LoadedModel]
     detected: list[LanguageGuess] | None
     alternatives: int
-    options: TranslationOptions
+    options: dict[str, TranslationOptions]
+    """By model."""
 
     def response(self) -> dict[str, Any]:
         """Return the fields of `LibreTranslateResponse`."""
@@ -321,8 +322,9 @@ def _translation_job(body: LibreTranslateRequest, service: Service) -> _Translat
     max_alternatives, count = service.limits.max_beam - 1, body.alternatives
     if count > max_alternatives:
         raise ApiError(400, f"Invalid request: alternatives parameter must be <= {max_alternatives}")
-    beam = max(service.beam, count + 1)
-    options = TranslationOptions(SearchOptions(beam=beam, n_best=count + 1), format=body.format)
+    options = {
+        model.name: TranslationOptions(service.search(model, n_best=count + 1), format=body.format) for model in models
+    }
     documents = [_Document(text, is_html=body.format == "html") for text in texts]
     return _TranslationJob(documents, isinstance(body.q, list), models, detected, count, options)
 

@@ -43,7 +43,7 @@ class LookRequest(RequestModel):
     target: str | None = None
     """Output to force instead of decoding; for an encoder a label, a tag for each token, or the tokens of masks."""
     beam: Annotated[int, Field(ge=1)] | None = None
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Maximum generated tokens."""
 
@@ -178,7 +178,7 @@ class GradientsResponse(BaseModel):
 async def look(body: LookRequest, request: Request, service: ServiceDependency) -> Response:
     """Decode a text, record the computation, and return the outline and id of the trace."""
     model = service.model(body.model)
-    trace_request = _trace_request(body, model.name, service)
+    trace_request = _trace_request(body, model, service)
     outline = service.traces.create(
         trace_request, model, lambda trace: _encode({"id": trace_request.id, **trace.outline()})
     )
@@ -333,11 +333,11 @@ def _slice(bounds: list[int] | None) -> tuple[int, int] | None:
     return None if bounds is None else (bounds[0], bounds[1])
 
 
-def _trace_request(body: LookRequest, model: str, service: Service) -> TraceRequest:
-    limits, beam = service.limits, body.beam or service.beam
+def _trace_request(body: LookRequest, model: LoadedModel, service: Service) -> TraceRequest:
+    limits, search = service.limits, service.search(model, body.beam, body.length_penalty)
     check_limits(
         ("characters", max(len(body.text), len(body.target or "")), limits.max_trace_characters),
-        ("beam", beam, limits.max_beam),
+        ("beam", search.beam, limits.max_beam),
         ("max_tokens", body.max_tokens or 0, limits.max_tokens),
     )
-    return TraceRequest(model, body.text, body.target, beam, body.length_penalty, body.max_tokens)
+    return TraceRequest(model.name, body.text, body.target, search.beam, search.length_penalty, body.max_tokens)

@@ -111,7 +111,8 @@ class AboutResponse(BaseModel):
     """The server, its models, and the claims of the labs by name."""
 
     version: str
-    beam: int
+    beam: int | None = None
+    """Beam width of requests that set none; missing: that of the model."""
     limits: AboutLimits
     models: list[ModelInfo]
     labs: dict[str, str]

@@ -1,5 +1,6 @@
 """`/v1/translate`: translations with tokens, scores, alignments, alternatives and timings."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -9,10 +10,11 @@ from starlette.responses import Response
 
 from regard.choices import TextFormat
 from regard.decoding.domain import DomainFlag
-from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, TranslationOptions
 from regard.serving.access import bearer_credentials, check_api_key
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import DirectRoute, JsonRoute, TextsRequest, TextsResponse, json_response, parse_body
 from regard.serving.service import Service, ServiceDependency
 
@@ -33,7 +35,7 @@ class TranslateRequest(TextsRequest):
     """Beam width; 1 is greedy search. By default the server's."""
     n_best: Annotated[int, Field(ge=1)] = 1
     """Alternatives per sentence."""
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
     patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
     """Stop the search when this multiple of the beam has finished."""
@@ -106,7 +108,7 @@ class TranslateResponse(TextsResponse):
 async def translate(body: TranslateRequest, request: Request, service: ServiceDependency) -> Response:
     """Translate texts and return tokens, scores, alternatives and timings."""
     model = service.model(body.model, "translate")
-    result = await service.run_batch(request, model, body.texts, _options(body, service), body.timeout)
+    result = await service.run_batch(request, model, body.texts, _options(body, service, model), body.timeout)
     translations = [translation.as_dict() for translation in result.outputs]
     return json_response({"model": model.name, "translations": translations, "timings": result.timings})
 
@@ -121,25 +123,26 @@ async def _translate_directly(request: Request) -> Response:
 direct_routes = [DirectRoute("/v1/translate", _translate_directly)]
 
 
-def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
-    limits, beam = service.limits, body.beam or max(service.beam, body.n_best)
+def _options(body: TranslateRequest, service: Service, model: LoadedModel) -> TranslationOptions:
+    limits = service.limits
+    search = service.search(model, body.beam, body.length_penalty, body.n_best)
     check_limits(
         ("text", len(body.texts), limits.max_texts),
         ("characters", sum(map(len, (*body.texts, body.prefix, *body.suppress))), limits.max_characters),
         ("n_best", body.n_best, limits.max_beam),
-        ("beam", beam, limits.max_beam),
+        ("beam", search.beam, limits.max_beam),
         ("max_tokens", body.max_tokens or 0, limits.max_tokens),
         ("min_tokens", body.min_tokens, limits.max_tokens),
     )
-    if body.patience is not None and body.n_best > int(beam * body.patience):
+    if body.patience is not None and body.n_best > int(search.beam * body.patience):
         raise ApiError(
             400,
-            f"patience: {body.patience:g} times a beam of {beam} ends the search before n_best = {body.n_best} "
+            f"patience: {body.patience:g} times a beam of {search.beam} ends the search before n_best = {body.n_best} "
             "hypotheses are finished; raise it.",
         )
     constraints = OutputConstraints(body.min_tokens, body.max_tokens)
     return TranslationOptions(
-        SearchOptions(beam, body.length_penalty, body.coverage_penalty, body.patience, body.n_best, constraints),
+        replace(search, coverage_penalty=body.coverage_penalty, patience=body.patience, constraints=constraints),
         body.split_sentences,
         body.max_source_tokens,
         body.prefix,
