@@ -8,12 +8,13 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from commands import COMMAND, ENVIRONMENT, regard, run_process, start_process
+from commands import COMMAND, ENVIRONMENT, default_signal_handlers, regard, run_process, start_process
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
 
@@ -178,6 +179,25 @@ def test_signals_remove_temporary_files(translator: Path, tmp_path: Path, number
         assert process.wait(timeout=60) == code, process.stderr.read()
         assert process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_whose_exception_is_dropped_still_ends_the_command(number: signal.Signals) -> None:
+    script = f"""
+import signal, time
+from regard.cli import exit_on_signals
+with exit_on_signals():
+    for _ in range(3):
+        try:
+            signal.raise_signal({int(number)})
+        except:
+            pass
+    time.sleep(60)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script], preexec_fn=default_signal_handlers, timeout=50, check=False
+    )
+    assert process.returncode == 128 + number
 
 
 @pytest.mark.slow

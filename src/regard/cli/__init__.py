@@ -9,10 +9,13 @@ import io
 import os
 import signal
 import sys
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from threading import Thread, main_thread
 from types import FrameType
 from typing import Annotated
 
@@ -46,6 +49,7 @@ from regard.version import __version__
 SIGNAL_EXIT_CODE = 128  # a shell adds this to the number of the signal that ended a program
 # Exit code of `regard translate … | head -1`: as cat and grep, the command ends silently with SIGPIPE's code.
 BROKEN_PIPE_EXIT_CODE = SIGNAL_EXIT_CODE + 13
+LOST_SIGNAL_SECONDS = 0.1
 
 app = typer.Typer(
     name="regard",
@@ -188,8 +192,26 @@ def hidden_exit_code(error: BaseException | None) -> int | None:
     return None
 
 
+class SignalExit(SystemExit):
+    """The exit that a signal requests."""
+
+
 def _exit_with_signal(number: int, frame: FrameType | None) -> None:
-    sys.exit(SIGNAL_EXIT_CODE + number)
+    raise _signal_exit(number)  # without a local name, which would keep a dropped exception alive
+
+
+def _signal_exit(number: int) -> SignalExit:
+    request = SignalExit(SIGNAL_EXIT_CODE + number)
+    Thread(target=_repeat_lost_signal, args=(number, weakref.ref(request)), daemon=True).start()
+    return request
+
+
+def _repeat_lost_signal(number: int, request: "weakref.ref[SignalExit]") -> None:
+    """Send a signal again when its exception was dropped: by a bare `except`, a destructor or a callback."""
+    while request() is not None:  # it still propagates, or files are being removed
+        time.sleep(LOST_SIGNAL_SECONDS)
+    if hasattr(signal, "pthread_kill"):  # to the main thread, where it also interrupts a blocked read
+        signal.pthread_kill(main_thread().ident or 0, number)
 
 
 def _default_signals() -> list[int]:
