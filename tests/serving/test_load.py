@@ -258,6 +258,8 @@ def _listens(url: str) -> bool:
         httpx.get(f"{url}/health", timeout=TEST_TIMEOUT)
     except httpx.ConnectError:
         return False
+    except httpx.TransportError:  # the socket was closed before this connection was accepted
+        pass
     return True
 
 

@@ -320,7 +320,7 @@ class TestRequestLimits:
     def test_a_client_that_disconnects_is_not_a_failure(
         self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture, path: bytes
     ) -> None:
-        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO, "regard.serving"):
+        with caplog.at_level(logging.INFO, "regard.serving"), run_server(Service(loaded_models[:1])) as server:
             with socket.create_connection(address(server)) as raw:
                 raw.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq")
             wait_until(lambda: 'status="499"' in server.get("/metrics").text)
@@ -337,7 +337,7 @@ class TestNothingLeaks:
     ) -> None:
         model = UppercaseModel(loaded_models[0])
         model.failure = RuntimeError("secret detail in /home/user/model.bin")
-        with run_server(Service([model])) as server, caplog.at_level(logging.ERROR, "regard"):
+        with caplog.at_level(logging.ERROR, "regard"), run_server(Service([model])) as server:
             response = server.post(path, BODY if path == "/translate" else {"text": "w4"})
             assert server.get("/health").is_success
         assert response.status_code == 500
@@ -369,7 +369,7 @@ class TestNothingLeaks:
     def test_the_log_has_a_line_per_request_without_its_texts(
         self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
     ) -> None:
-        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO, "regard.serving"):
+        with caplog.at_level(logging.INFO, "regard.serving"), run_server(Service(loaded_models[:1])) as server:
             server.post("/translate", BODY, params={"q": "secret"})
             server.get("/no%0Asuch")
         lines = [record.getMessage() for record in caplog.records]
@@ -412,7 +412,7 @@ class TestNothingLeaks:
     def test_the_log_has_the_method_of_head_requests(
         self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
     ) -> None:
-        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO, "regard.serving"):
+        with caplog.at_level(logging.INFO, "regard.serving"), run_server(Service(loaded_models[:1])) as server:
             server.client.head("/health")
         assert " HEAD /health 200, " in caplog.messages[0]
 
@@ -568,7 +568,7 @@ class TestAbortedResponses:
         self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture
     ) -> None:
         reset = struct.pack("ii", 1, 0)  # close with RST
-        with run_server(Service(loaded_models[:1])) as server, caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.INFO), run_server(Service(loaded_models[:1])) as server:
             for round in range(10):
                 with socket.create_connection(address(server)) as raw:
                     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)

@@ -127,8 +127,8 @@ def test_only_a_trusted_proxy_names_the_client(
 ) -> None:
     access = resolve_access("127.0.0.1", key=None, proxies=(proxy,) if proxy else ())
     with (
+        caplog.at_level(logging.INFO, "regard.serving"),  # until the server has ended: it logs after its response
         run_server(Service(loaded_models[:1], access=access)) as server,
-        caplog.at_level(logging.INFO, "regard.serving"),
     ):
         assert server.get("/health", headers={"x-forwarded-for": "192.0.2.7"}).is_success
     assert f"{client} GET /health 200" in caplog.text
