@@ -1,10 +1,10 @@
-"""A deliberately broken network, or a broken input, makes the verdict of a lab fail.
+"""Labs run, and a deliberately broken network, or a broken input, makes their verdicts fail.
 
 Each break is made for one condition of the verdict. Labs that need translation models are in
 `test_translation_lab_verdicts.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab_runs import TRANSLATION_LABS, assert_lab_is_complete
 from regard.config import DecoderOnlyConfig, ModelConfig, WindowAttentionConfig
 from regard.config.positions import NoPositionsConfig, RelativePositionsConfig, SinusoidalPositionsConfig
 from regard.labs import (
     LABS,
     LabContext,
     LabResult,
+    all_labs,
     complexity,
     depth,
     distance,
@@ -34,12 +36,55 @@ from regard.labs import (
     steps,
     worked_example,
 )
+from regard.labs.trials import CharacterCorpus
 from regard.models import build
 from regard.models.network import Network
 from regard.nn import FullAttention
 
 Patch = pytest.MonkeyPatch
 Break = Callable[[Patch], None]
+
+
+# Functions that train networks and whose results depend on their arguments only. What a break does not change is
+# trained once for all tests.
+PURE_FUNCTIONS = [
+    (depth, "_best_accuracies"),
+    (depth, "_surfaces"),
+    (distance, "_recall"),
+    (peeking, "_train"),
+    (scaling, "_learn_copying"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def train_once() -> Iterator[None]:
+    def remember(function: Callable[..., Any]) -> Callable[..., Any]:
+        results: dict[str, Any] = {}
+
+        def remembered(*arguments: Any, **options: Any) -> Any:
+            values = [value for value in arguments if not isinstance(value, (LabContext, CharacterCorpus))]
+            key = repr((values, options))
+            if key not in results:
+                results[key] = function(*arguments, **options)
+            return results[key]
+
+        return remembered
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in PURE_FUNCTIONS:
+            patch.setattr(module, name, remember(getattr(module, name)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("labs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [lab.name for lab in all_labs() if lab.name not in TRANSLATION_LABS])
+def test_numbers_support_the_claim(name: str, out: Path) -> None:
+    assert_lab_is_complete(name, out)
 
 
 def run(name: str, folder: Path) -> LabResult:

@@ -1,7 +1,6 @@
-"""Every lab runs, its numbers support its claim, and its folder is complete and needs no network."""
+"""Folders and pages of labs, and labs of other packages."""
 
 import json
-import re
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
@@ -10,25 +9,13 @@ from types import ModuleType
 
 import pytest
 
+from lab_runs import assert_offline, ignore
 from regard import registry
 from regard.errors import DataError
 from regard.labs import LABS, Lab, LabContext, LabResult, all_labs
 from regard.labs.report import load_section, run_lab, write_report
 
 NAMES = [lab.name for lab in all_labs()]
-REFUTED = {"memory"}  # the claim of its textbook is false; its single verdicts say where
-
-
-def ignore(message: str) -> None:
-    pass
-
-
-def assert_offline(page: str) -> None:
-    """A page loads nothing; XML namespaces look like addresses but are not loaded."""
-    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"|(rdf:resource|rdf:about)="[^"]*"', "", page)
-    assert not re.search(r'(src|href)="(?!#)', without_namespaces)
-    assert "url(http" not in without_namespaces
-    assert "<script" not in page
 
 
 @pytest.fixture(scope="module")
@@ -42,27 +29,6 @@ def test_unwritable_folder_is_reported_before_the_experiment_runs(tmp_path: Path
     with pytest.raises(DataError, match=r"file/order: cannot be written \(Not a directory\); choose another --out"):
         run_lab(LABS["order"], "quick", tmp_path / "file", log.append)
     assert log == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_numbers_support_the_claim(name: str, out: Path) -> None:
-    result = run_lab(LABS[name], "quick", out, ignore).result
-    assert result.holds is (name not in REFUTED), result.summary
-    folder = out / name
-    stored = json.loads((folder / "results.json").read_text("utf-8"))
-    assert stored["holds"] is result.holds
-    assert stored["numbers"]
-    assert result.figures
-    for figure in result.figures:
-        assert (folder / f"{figure.name}.svg").read_text("utf-8").startswith("<?xml")
-        assert (folder / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert figure.alt_text
-    page = (folder / "lab.html").read_text("utf-8")
-    for part in (LABS[name].title, "Method", "Result", "Limitations"):
-        assert part in page
-    assert page.count("<svg") == len(result.figures)
-    assert_offline(page)
 
 
 def test_book_has_a_table_of_contents(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""A broken translation model, search or input makes the verdict of a lab that needs translation models fail.
+"""Labs that need translation models run, and a broken model, search or input makes their verdicts fail.
 
 The models of one folder are trained once for all tests.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from lab_runs import TRANSLATION_LABS, assert_lab_is_complete
 from regard.api import Model
 from regard.labs import LABS, LabContext, LabResult, ablations, alignment, beams, diagonal, heads, sharing
 from regard.labs.sharing import CONTROL, TIED, UNTIED, TyingScores
@@ -20,8 +21,18 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("models")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("labs")
+
+
+@pytest.fixture(scope="module")
+def models(out: Path) -> Path:
+    return out / "models"
+
+
+@pytest.mark.parametrize("name", TRANSLATION_LABS)
+def test_numbers_support_the_claim(name: str, out: Path) -> None:
+    assert_lab_is_complete(name, out)
 
 
 def run(name: str, models: Path) -> LabResult:
