@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests start many processes; each module is compiled once, also where the environment turns bytecode files off.
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST = $(BIN)/pytest -n auto --dist loadfile
+# The files with slow tests come first (tests/conftest.py), so that all processes end together.
+PYTEST = $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lint docs browser format clean
+.PHONY: demo test check lint types style docs browser format clean
 
 demo: $(READY)
 	@$(BIN)/regard demo
@@ -22,9 +23,14 @@ check: lint
 	$(PYTEST) --quick
 
 lint: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types style
+
+types: $(READY)
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_prose.py
 

@@ -6,6 +6,7 @@ that have many, and tries few hypothesis examples. `pytest --hypothesis-profile 
 
 import os
 from collections import defaultdict
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -31,6 +32,7 @@ settings.register_profile("random", deadline=None, max_examples=200, print_blob=
 settings.load_profile("regard")
 torch.set_num_threads(1)
 QUICK_CASES = 6  # cases of one test that `--quick` runs
+SLOW_COST = 50  # of a slow test, in fast tests
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +47,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--quick`, keep fast tests, and of a test with many cases some that are evenly spread over all of them."""
-    if not config.getoption("--quick"):
-        return
+    """Run the files with the most slow tests first, so that all processes end together; select tests for `--quick`."""
+    if config.getoption("--quick"):
+        kept = _quick_selection(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    costs: dict[Path, float] = defaultdict(float)
+    for item in items:
+        costs[item.path] += SLOW_COST if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: -costs[item.path])
+
+
+def _quick_selection(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the fast tests, and of a test with many cases some that are evenly spread over all of them."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if not any(item.get_closest_marker(mark) for mark in ("slow", "browser")):
@@ -56,8 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for of_test in cases.values():
         count = min(QUICK_CASES, len(of_test))
         kept |= {of_test[index * len(of_test) // count] for index in range(count)}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+    return kept
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
