@@ -13,10 +13,10 @@ from regard.config import Config, EncoderDecoderConfig, TokenizerConfig
 from regard.data.html_text import HtmlText
 from regard.data.tokenizer import train_tokenizer
 from regard.decoding.engines import SearchRequest
+from regard.decoding.markup import find_words
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.decoding.translator import Translator
-from regard.decoding.word_alignment import find_words
 
 WORDS = "one two three four five six seven"
 TOKENIZER = train_tokenizer([WORDS, "One, Two. & < >"] * 3, TokenizerConfig(), 400)
