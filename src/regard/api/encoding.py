@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from regard.choices import Pooling
-    from regard.decoding.encoder_inference import TextEncoder, TextOrPair
-    from regard.decoding.fill_mask import MaskFiller
+    from regard.decoding.encoder_inference import MaskFiller, TextEncoder, TextOrPair
 
 ENCODER_ITERATOR_BATCH = 512  # texts of an iterator that are encoded at once
 
@@ -227,7 +226,7 @@ class EncoderMethods(ModelBase):
 
     def mask_filler(self) -> "MaskFiller":
         """Return the masked language model with its tokenizer; raises ConfigError if the model is not one."""
-        from regard.decoding.fill_mask import MaskFiller
+        from regard.decoding.encoder_inference import MaskFiller
 
         model, tokens = self.config.model, self.config.tokens
         if not model.fills_masks:

@@ -18,7 +18,7 @@ from regard.cli.options import (
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
-    from regard.decoding.fill_mask import MaskFiller
+    from regard.decoding.encoder_inference import MaskFiller
     from regard.decoding.results import FilledText
 
 EXAMPLES = examples('echo "The man [MASK] a dinosaur." | regard fill runs/masked --top-k 3')

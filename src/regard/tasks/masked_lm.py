@@ -244,7 +244,7 @@ class BoundMaskedLM:
 
     def _samples(self, split: PreparedSplit, check: Check) -> Iterator[Sample]:
         """Evenly spaced pieces of the text, the same at each validation: masked, original, and filled by the model."""
-        from regard.decoding.fill_mask import predict_masks
+        from regard.decoding.encoder_inference import predict_masks
 
         (column,), count = split.store.columns, self.config.validation.samples
         always = self.config.training.masking.model_copy(update={"mask_fraction": 1.0, "random_fraction": 0.0})
