@@ -8,11 +8,15 @@ from regard.config.data import CorpusConfig, DataConfig, TokenizerConfig
 from regard.config.errors import ConfigSource, did_you_mean
 from regard.config.network import (
     LABEL_TASKS,
+    BidirectionalLanguageModelConfig,
     ClassHeadConfig,
     EncoderConfig,
     HeadConfig,
     NetworkConfig,
     NoHeadConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
     TagHeadConfig,
     TokenHeadConfig,
 )
@@ -26,12 +30,6 @@ from regard.config.positions import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
-)
-from regard.config.recurrent import (
-    BidirectionalLanguageModelConfig,
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
-    RecurrentLanguageModelConfig,
 )
 from regard.config.schema import Config, ModelConfig, SpecialTokensConfig
 from regard.config.sources import (

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from regard.config.base import BaseConfig, Count, variant
 from regard.config.data import DataConfig, TokenizerConfig
 from regard.config.errors import did_you_mean
-from regard.config.recurrent import (
+from regard.config.network import (
     BidirectionalLanguageModelConfig,
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
