@@ -31,7 +31,7 @@ from regard.config import (
 )
 from regard.errors import ModelError
 from regard.interop.ctranslate2 import export_ctranslate2
-from regard.interop.ctranslate2_support import unsupported_reason
+from regard.interop.exporters import unsupported_reason
 from regard.models import Network, save
 from regard.nn import open_taps
 
@@ -412,7 +412,7 @@ def test_the_support_check_imports_neither_torch_nor_ctranslate2() -> None:
     program = """
 import sys
 from regard.config import Config
-from regard.interop.ctranslate2_support import unsupported_reason
+from regard.interop.exporters import unsupported_reason
 assert unsupported_reason(Config()) is None
 assert not {"torch", "ctranslate2"} & set(sys.modules)
 """

@@ -18,7 +18,7 @@ from regard.decoding.options import (
 )
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.errors import ConfigError
-from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.interop.exporters import MAX_POSITIONS
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor

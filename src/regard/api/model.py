@@ -22,7 +22,7 @@ from regard.decoding.options import (
 from regard.decoding.results import TextScore
 from regard.decoding.translator import check_parses
 from regard.errors import ConfigError, InputError
-from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.interop.exporters import MAX_POSITIONS
 from regard.models.folder_files import resolve_model_folder
 
 if TYPE_CHECKING:

@@ -35,8 +35,14 @@ from regard.config import (
 )
 from regard.errors import ConfigError, ModelError
 from regard.files import write_checksums
-from regard.interop.ctranslate2_support import unsupported_reason
-from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
+from regard.interop.exporters import (
+    EXAMPLE_TEXT,
+    ExportReport,
+    load_tokenizer_line,
+    new_export_folder,
+    quoted,
+    unsupported_reason,
+)
 from regard.interop.hf_tokenizers import copy_tokenizers
 from regard.interop.weight_transforms import (
     Tensors,

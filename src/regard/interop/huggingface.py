@@ -31,8 +31,14 @@ from regard.config import (
 )
 from regard.errors import ConfigError, ModelError
 from regard.interop.bert import export_bert, import_bert, unsupported_by_bert
-from regard.interop.ctranslate2_support import unsupported_reason
-from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
+from regard.interop.exporters import (
+    EXAMPLE_TEXT,
+    ExportReport,
+    load_tokenizer_line,
+    new_export_folder,
+    quoted,
+    unsupported_reason,
+)
 from regard.interop.gpt2 import export_gpt2, import_gpt2, unsupported_by_gpt2
 from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard

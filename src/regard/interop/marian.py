@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.config import Config, EncoderDecoderConfig, SinusoidalPositionsConfig, SpecialTokensConfig
 from regard.errors import ModelError
-from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.interop.exporters import MAX_POSITIONS
 from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
 from regard.interop.hf_spec import (
     SINGLE_ROW,

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import LearnedPositionsConfig, NoPositionsConfig, SinusoidalPositionsConfig, TransformerConfig
-from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.interop.exporters import MAX_POSITIONS
 from regard.models.assembly import build_meta
 from regard.nn import sinusoidal_table
 

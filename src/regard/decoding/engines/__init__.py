@@ -14,7 +14,7 @@ from regard.data.syntax import TokenFeatures
 from regard.decoding.options import SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError
-from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
+from regard.interop.exporters import MAX_POSITIONS, unsupported_reason
 
 log = logging.getLogger(__name__)
 
