@@ -5,7 +5,7 @@ import pytest
 from regard.decoding.engines import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import OutputConstraints, SearchOptions
-from regard.interpret.search_tree import SearchNode, SearchTree
+from regard.interpret.decode import SearchNode, SearchTree
 from regard.interpret.trace import Trace
 from traces import SHORT, TRANSLATION_MODELS, make_trace
 

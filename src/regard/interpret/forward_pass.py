@@ -17,9 +17,8 @@ from regard.data.syntax import Parse
 from regard.decoding.options import MAX_SOURCE_TOKENS, GenerationOptions, TranslationOptions
 from regard.decoding.segmentation import split_lines, split_rule
 from regard.errors import InputError
-from regard.interpret.decode import DecodedText, TracedModel
+from regard.interpret.decode import DecodedText, SearchTree, TracedModel
 from regard.interpret.recording import Recording
-from regard.interpret.search_tree import SearchTree
 from regard.interpret.tokens import TokenizedText, WordMerges, bpe_merges
 from regard.nn.taps import Point
 

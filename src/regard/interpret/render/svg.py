@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from regard.html import Markup, tag
 from regard.interpret.alignment import Alignment
-from regard.interpret.search_tree import SearchNode
+from regard.interpret.decode import SearchNode
 
 LETTER_WIDTH = 8.6  # average, at 16 pixels
 LINE_HEIGHT = 21.0  # in the tree

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from regard.interpret.alignment import align
 from regard.interpret.attribution import head_costs
+from regard.interpret.decode import SearchNode, SearchTree
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import Step, decoding_steps, output_log_probability, predictions_of
 from regard.interpret.render.tables import (
@@ -22,7 +23,6 @@ from regard.interpret.render.tables import (
     format_vector,
     matrix_table,
 )
-from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.nn.taps import Point
 from regard.tables import new_table
 
