@@ -9,8 +9,8 @@ import torch
 
 from family import DECODERS, TOLERANCE
 from regard.errors import InputError
+from regard.interpret.forward_pass import Recording, thread_hooks
 from regard.interpret.interventions import Intervention, apply_interventions
-from regard.interpret.recording import Recording, thread_hooks
 from regard.interpret.trace import Trace
 from traces import SHORT, TRANSFORMER_MODELS, make_trace
 

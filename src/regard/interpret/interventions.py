@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from regard.config.errors import did_you_mean
 from regard.errors import InputError
 from regard.interpret.decode import decode_text
-from regard.interpret.forward_pass import ForwardPass
+from regard.interpret.forward_pass import ForwardPass, Hook, thread_hooks
 from regard.interpret.predictions import OUTPUT, Predictions, predictions_of
-from regard.interpret.recording import Hook, thread_hooks
 from regard.nn.recurrent import DIRECTIONS
 from regard.nn.taps import Point
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.config import EncoderOnlyConfig, RecurrentLanguageModelConfig, WindowAttentionConfig
-from regard.interpret.recording import thread_hooks
+from regard.interpret.forward_pass import thread_hooks
 from regard.labs.charts import LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.measurements import flop_counter, longest_chain

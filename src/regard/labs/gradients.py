@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.interpret.recording import thread_hooks
+from regard.interpret.forward_pass import thread_hooks
 from regard.labs.charts import line_chart, over_seeds, two_digits
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
