@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.interpret.alignment import Alignment, _agreement, erasure
+from regard.interpret.attribution import Alignment, _agreement, erasure
 from regard.interpret.tokens import WordSpan
 from traces import ALIGNING_MODELS, make_trace, trace_features
 
@@ -38,7 +38,7 @@ def test_head_with_best_agreement_is_chosen_and_merged_weights_sum_to_one(name: 
 
 
 def test_weights_are_summed_over_source_tokens_and_averaged_over_target_tokens() -> None:
-    from regard.interpret.alignment import _merge_weights
+    from regard.interpret.attribution import _merge_weights
 
     weights = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.4, 0.3]])
     source, target = [WordSpan("a", (0, 1)), WordSpan("b", (2,))], [WordSpan("c", (0, 1))]

@@ -5,8 +5,8 @@
     trace = model.look("I love you very much.")
     trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"))
 
-Modules, from top to bottom: `trace`; `render`; the analyses (`attribution`, `alignment`, `interventions`, `tensors`,
-`training_step`); `predictions`; `forward_pass`; `decode` and `recording`.
+Modules, from top to bottom: `trace`; `render`; the analyses (`attribution`, `interventions`, `tensors`,
+`training_step`); `predictions`; `forward_pass`; `decode`.
 """
 
 from typing import TYPE_CHECKING

@@ -18,8 +18,7 @@ from pydantic import JsonValue
 from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
-from regard.interpret.alignment import Alignment, align
-from regard.interpret.attribution import GradientNorms, HeadCost, gradient_norms, head_costs
+from regard.interpret.attribution import Alignment, GradientNorms, HeadCost, align, gradient_norms, head_costs
 from regard.interpret.decode import DecodedText, TracedModel, decode_text
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.interventions import Intervention, InterventionResult, run_interventions

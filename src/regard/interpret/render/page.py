@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.html import Markup, document, join, package_file, table, tag
-from regard.interpret.alignment import HEAD_SELECTION, Alignment, align
-from regard.interpret.attribution import gradient_norms, head_costs
+from regard.interpret.attribution import HEAD_SELECTION, Alignment, align, gradient_norms, head_costs
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import decoding_steps, output_log_probability, predictions_of
 from regard.interpret.render.svg import alignment_picture, heatmap, tree_picture

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from numpy.typing import ArrayLike
 
 from regard.errors import InputError
-from regard.interpret.alignment import align
-from regard.interpret.attribution import head_costs
+from regard.interpret.attribution import align, head_costs
 from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.interventions import Intervention
 from regard.plotting import BLUE, INK, ORANGE, new_figure, plot_style

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from regard.html import Markup, tag
-from regard.interpret.alignment import Alignment
+from regard.interpret.attribution import Alignment
 from regard.interpret.decode import SearchNode
 
 LETTER_WIDTH = 8.6  # average, at 16 pixels

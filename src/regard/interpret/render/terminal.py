@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from regard.interpret.alignment import align
-from regard.interpret.attribution import head_costs
+from regard.interpret.attribution import align, head_costs
 from regard.interpret.decode import SearchNode, SearchTree
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import Step, decoding_steps, output_log_probability, predictions_of
