@@ -31,7 +31,7 @@ from regard.interpret.render.attention_diagrams import (
     length_projection,
     soft_lookup,
 )
-from regard.interpret.render.position_diagrams import build_positions, network_positions, position_effects
+from regard.interpret.render.plots import build_positions, network_positions, position_effects
 from regard.interpret.render.recurrent_diagrams import lstm_values, seeded_language_model, unrolled_network
 from regard.interpret.trace import Trace, look
 from regard.nn import causal_mask, make_layout, sinusoidal_table

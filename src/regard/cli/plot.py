@@ -78,7 +78,7 @@ def _heads(request: PlotRequest) -> "Figure":
 
 
 def _positions(request: PlotRequest) -> "Figure":
-    from regard.interpret.render.position_diagrams import network_positions, plot_positions
+    from regard.interpret.render.plots import network_positions, plot_positions
 
     length = _length(request)
     if request.model is None:
