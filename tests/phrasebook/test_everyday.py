@@ -5,8 +5,8 @@ import pytest
 from regard import phrasebook
 from regard.phrasebook import AlignedPair
 from regard.phrasebook.clauses import Clause, Sentence, as_statement, render
+from regard.phrasebook.corpus import contract, every_spelling, random_spelling, typed
 from regard.phrasebook.everyday import FIXED
-from regard.phrasebook.informal import contract, every_spelling, random_spelling, typed
 from regard.phrasebook.noun_phrases import HE, YOU, I
 from regard.phrasebook.phrases import phrase, spell
 from regard.phrasebook.sampling import PortableRandom
