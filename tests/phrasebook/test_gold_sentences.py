@@ -20,8 +20,13 @@ from regard.phrasebook.clauses import (
 )
 from regard.phrasebook.complex_sentences import AND, BECAUSE, IF, THAT, with_relative
 from regard.phrasebook.noun_phrases import (
+    CITIES,
+    EXPERTS,
+    FUTURE,
+    HABIT,
     HE,
     IT,
+    PAST,
     SHE,
     THEY,
     WE,
@@ -32,9 +37,11 @@ from regard.phrasebook.noun_phrases import (
     NounPhrase,
     Pronoun,
     agreeing_adjective,
+    at_the_hour,
     joined_by_and,
     joined_with_i,
     noun_phrase,
+    places,
     prepositional,
     referring_pronoun,
     with_pronoun,
@@ -46,7 +53,6 @@ from regard.phrasebook.places import there_is_sentence, time_sentence
 from regard.phrasebook.preferences import HOW_MUCH, euros, infinitive
 from regard.phrasebook.questions import HOW_OLD, WHAT, WHEN, WHERE, WHY, command, how_many_of
 from regard.phrasebook.sampling import PERSON_NAMES
-from regard.phrasebook.times_and_places import CITIES, EXPERTS, FUTURE, HABIT, PAST, at_the_hour, places
 from regard.phrasebook.verbs import (
     ACTIONS,
     ACTIVITIES,

@@ -23,7 +23,18 @@ from regard.phrasebook.clauses import (
     join,
     render,
 )
-from regard.phrasebook.noun_phrases import OWNERS, Determiner, NounPhrase, noun_phrase, prepositional
+from regard.phrasebook.noun_phrases import (
+    CITIES,
+    COUNTRIES,
+    JUST_NOW,
+    OWNERS,
+    Determiner,
+    NounPhrase,
+    at_the_hour,
+    noun_phrase,
+    places,
+    prepositional,
+)
 from regard.phrasebook.nouns import KINDS, nouns
 from regard.phrasebook.phrases import GlossedWord
 from regard.phrasebook.sampling import (
@@ -38,7 +49,6 @@ from regard.phrasebook.sampling import (
     random_time,
     sometimes,
 )
-from regard.phrasebook.times_and_places import CITIES, COUNTRIES, JUST_NOW, at_the_hour, places
 from regard.phrasebook.verbs import ACTIONS, ACTIVITIES, HAVE, ONESELF, STATES, Verb, select_verbs
 
 NOBODY = NounPhrase((GlossedWord("nobody", ("noun",)),), (GlossedWord("nessuno", ("noun",)),))

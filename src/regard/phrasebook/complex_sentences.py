@@ -26,7 +26,9 @@ from regard.phrasebook.clauses import (
     render,
 )
 from regard.phrasebook.noun_phrases import (
+    CITIES,
     IT,
+    JUST_NOW,
     OWNERS,
     PEOPLE,
     WE,
@@ -37,6 +39,7 @@ from regard.phrasebook.noun_phrases import (
     Pronoun,
     agreeing_adjective,
     noun_phrase,
+    places,
     referring_pronoun,
 )
 from regard.phrasebook.nouns import (
@@ -62,7 +65,6 @@ from regard.phrasebook.sampling import (
     random_time,
     sometimes,
 )
-from regard.phrasebook.times_and_places import CITIES, JUST_NOW, places
 from regard.phrasebook.verbs import (
     ACTIONS,
     ACTIVITIES,

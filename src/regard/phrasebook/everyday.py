@@ -18,6 +18,7 @@ from regard.phrasebook.clauses import (
 )
 from regard.phrasebook.italian import Gender
 from regard.phrasebook.noun_phrases import (
+    CITY_NAMES,
     OWNERS,
     YOU,
     Determiner,
@@ -40,7 +41,6 @@ from regard.phrasebook.sampling import (
     random_subject,
     sometimes,
 )
-from regard.phrasebook.times_and_places import CITY_NAMES
 from regard.phrasebook.verbs import ACTIONS, BE, Verb
 
 

@@ -27,14 +27,18 @@ from regard.phrasebook.clauses import (
     render,
 )
 from regard.phrasebook.noun_phrases import (
+    HOME,
     IT,
     OWNERS,
     THEY,
+    TODAY,
+    TOWN,
     YOU,
     YOU_TWO,
     NounPhrase,
     agreeing_adjective,
     noun_phrase,
+    places,
     prepositional,
     reflexive,
 )
@@ -67,7 +71,6 @@ from regard.phrasebook.sampling import (
     random_time,
     sometimes,
 )
-from regard.phrasebook.times_and_places import HOME, TODAY, TOWN, places
 from regard.phrasebook.verbs import BE, BE_HAVING, FEELINGS, GIVING, TO_PEOPLE
 
 _TO_PEOPLE, _FEELINGS, _GIVING = tuple(TO_PEOPLE.values()), tuple(FEELINGS.values()), tuple(GIVING.values())

@@ -21,12 +21,27 @@ from regard.phrasebook.clauses import (
     render,
 )
 from regard.phrasebook.noun_phrases import (
+    AWAY,
+    CITIES,
+    CITY_NAMES,
+    COUNTRIES,
+    EXPERTS,
+    HABIT,
+    HOME,
+    INDOORS,
     IT,
+    NOW,
     OWNERS,
+    PLACES,
+    SEASONS,
+    TODAY,
+    TOWN,
     Determiner,
     NounPhrase,
     agreeing_adjective,
+    at_the_hour,
     noun_phrase,
+    places,
     prepositional,
 )
 from regard.phrasebook.nouns import FIRST, KINDS, LAST, NEXT, Adjective, Noun, nouns
@@ -40,23 +55,6 @@ from regard.phrasebook.sampling import (
     random_subject,
     random_time,
     sometimes,
-)
-from regard.phrasebook.times_and_places import (
-    AWAY,
-    CITIES,
-    CITY_NAMES,
-    COUNTRIES,
-    EXPERTS,
-    HABIT,
-    HOME,
-    INDOORS,
-    NOW,
-    PLACES,
-    SEASONS,
-    TODAY,
-    TOWN,
-    at_the_hour,
-    places,
 )
 from regard.phrasebook.verbs import ACTIVITIES, BE, BE_MAKING, MOVING, OF_THINGS, STAYING, WEATHER
 

@@ -21,8 +21,11 @@ from regard.phrasebook.clauses import (
     render,
 )
 from regard.phrasebook.noun_phrases import (
+    CITY_NAMES,
     IT,
     PEOPLE,
+    PLACES,
+    SOON,
     THEY,
     WE,
     YOU,
@@ -30,6 +33,7 @@ from regard.phrasebook.noun_phrases import (
     Determiner,
     I,
     NounPhrase,
+    at_the_hour,
     noun_phrase,
     prepositional,
 )
@@ -50,7 +54,6 @@ from regard.phrasebook.sampling import (
     random_time,
     sometimes,
 )
-from regard.phrasebook.times_and_places import CITY_NAMES, PLACES, SOON, at_the_hour
 from regard.phrasebook.verbs import (
     ACTIONS,
     ACTIVITIES,

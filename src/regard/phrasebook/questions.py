@@ -7,7 +7,21 @@ from regard.phrasebook import italian
 from regard.phrasebook.actions import MISHAPS, tense_for
 from regard.phrasebook.clauses import COMMA, PLEASE, Clause, Nominal, Sentence, Tense, as_question, join
 from regard.phrasebook.italian import agree
-from regard.phrasebook.noun_phrases import HE, PEOPLE, SHE, THEY, YOU, YOU_TWO, I, NounPhrase, Pronoun, noun_phrase
+from regard.phrasebook.noun_phrases import (
+    HE,
+    HOME,
+    PEOPLE,
+    SHE,
+    SOON,
+    THEY,
+    TOWN,
+    YOU,
+    YOU_TWO,
+    I,
+    NounPhrase,
+    Pronoun,
+    noun_phrase,
+)
 from regard.phrasebook.nouns import Noun, nouns
 from regard.phrasebook.people import describable
 from regard.phrasebook.phrases import GlossedWord, Phrase, phrase
@@ -22,7 +36,6 @@ from regard.phrasebook.sampling import (
     random_time,
     sometimes,
 )
-from regard.phrasebook.times_and_places import HOME, SOON, TOWN
 from regard.phrasebook.verbs import (
     ACTIONS,
     ACTIVITIES,

@@ -8,8 +8,13 @@ from typing import TypeVar
 
 from regard.phrasebook.clauses import Nominal, Tense
 from regard.phrasebook.noun_phrases import (
+    AGO,
+    FUTURE,
+    HABIT,
     HE,
+    NOW,
     OWNERS,
+    PAST,
     PEOPLE,
     SHE,
     THEY,
@@ -28,7 +33,6 @@ from regard.phrasebook.noun_phrases import (
 )
 from regard.phrasebook.nouns import KINDS, NOUNS, SAME, Adjective, Noun, attributive_adjectives, nouns
 from regard.phrasebook.phrases import Phrase
-from regard.phrasebook.times_and_places import AGO, FUTURE, HABIT, NOW, PAST
 
 T = TypeVar("T")
 
