@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from family import DECODERS, FAMILY, RECURRENT, TOLERANCE
 from regard.config import TransformerConfig
-from regard.interpret import recording
+from regard.interpret import forward_pass
 from regard.interpret.trace import Trace
 from regard.nn.attention import attend
 from regard.nn.taps import record_taps
@@ -235,7 +235,7 @@ def test_attending_cell_reads_the_context() -> None:
 
 def test_cache_is_bounded_and_evicted_layers_are_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plenty = make_trace("encoder-decoder")
-    monkeypatch.setattr(recording, "MAX_CACHED", 1)
+    monkeypatch.setattr(forward_pass, "MAX_CACHED", 1)
     scarce = make_trace("encoder-decoder")
     for _ in range(2):
         for point in plenty.points:
