@@ -21,8 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from regard.html import Markup
-from regard.labs import REPORT, Lab, Verdict, all_labs
-from regard.labs.lab import conclusion, separate_conclusion
+from regard.labs import REPORT, Lab, Verdict, all_labs, conclusion, separate_conclusion
 from regard.labs.report import RESULTS, LabSection, load_section, write_report
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

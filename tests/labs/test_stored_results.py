@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.labs import LABS, REPORT
-from regard.labs.lab import conclusion
+from regard.labs import LABS, REPORT, conclusion
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = (DOCS / "labs.md").read_text("utf-8")

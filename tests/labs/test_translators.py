@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.labs import translators
-from regard.labs.lab import LabContext
+from regard.labs import LabContext, translators
 from regard.labs.translators import train_for_comparison, train_translator, training_settings, translation_data
 from regard.labs.trials import delayed_copy_task
 

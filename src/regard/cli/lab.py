@@ -10,7 +10,7 @@ from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
 
 if TYPE_CHECKING:
-    from regard.labs.lab import Effort
+    from regard.labs import Effort
     from regard.labs.report import FinishedLab
 
 EXAMPLES = examples(
@@ -74,7 +74,7 @@ def run(
 
 
 def _print_result(finished: "FinishedLab", out: Path) -> None:
-    from regard.labs.lab import conclusion, separate_conclusion
+    from regard.labs import conclusion, separate_conclusion
     from regard.labs.report import LAB_PAGE
     from regard.tables import new_table
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.translators import (
     TRANSLATION_SETUP,
     Settings,

@@ -19,8 +19,8 @@ from regard.api import Model
 from regard.data.tokenizer import Tokenizer
 from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import matrix
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.translators import (
     TRANSLATION_SETUP,
     base_settings,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import Model
+from regard.labs import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.charts import AxisScale, LineSeries, line_chart
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.translators import (
     TRANSLATION_SETUP,
     base_settings,

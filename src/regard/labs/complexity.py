@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 
 from regard.config import EncoderOnlyConfig, RecurrentLanguageModelConfig, WindowAttentionConfig
 from regard.interpret.forward_pass import thread_hooks
+from regard.labs import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.charts import LineSeries, line_chart
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.measurements import flop_counter, longest_chain
 from regard.models import build
 from regard.models.network import Network

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig
 from regard.config.positions import RotaryPositionsConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import contour_map, line_chart, over_seeds
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import (
     FIRST_SYMBOL,
     SymbolPrediction,

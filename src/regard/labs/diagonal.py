@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.api import Model
+from regard.labs import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.charts import LineSeries, dots, line_chart
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.translators import TRANSLATION_SETUP, train_translator, translation_data
 from regard.phrasebook import AlignedPair
 from regard.plotting import new_figure, plot_style

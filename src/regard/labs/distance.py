@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import LineSeries, line_chart, over_seeds
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import (
     FIRST_SYMBOL,
     TrialAccuracy,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import NoPositionsConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import line_chart, over_seeds, two_digits
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import SymbolBatch, fit
 from regard.models import build
 from regard.models.network import Network

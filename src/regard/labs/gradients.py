@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.interpret.forward_pass import thread_hooks
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import line_chart, over_seeds, two_digits
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.recurrent import RecurrentLayer

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.api import Model
 from regard.config import DecoderOnlyConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import dots, matrix
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.translators import (
     TRANSLATION_SETUP,
     comparison_steps,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.charts import LineSeries, line_chart, two_digits
 from regard.labs.distance import SYMBOLS, equal_size_configs
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.measurements import TensorMemory, best_times
 from regard.labs.steps import sequential_operations
 from regard.labs.trials import FIRST_SYMBOL, SymbolBatch, accuracy, delayed_copy_task, fit

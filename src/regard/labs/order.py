@@ -19,8 +19,8 @@ from regard.config.positions import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
 )
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import heat_map, line_chart, over_seeds, two_digits
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network

@@ -13,8 +13,8 @@ from regard.config import DecoderOnlyConfig, SpecialTokensConfig
 from regard.config.positions import RelativePositionsConfig
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.sampling import Sampler
+from regard.labs import LabContext, LabFigure, LabResult
 from regard.labs.charts import bars, line_chart, over_seeds
-from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.labs.trials import CharacterCorpus, FitResult, SymbolPrediction, fit, python_docs
 from regard.models import build
 from regard.models.network import Network

@@ -7,8 +7,8 @@ import torch
 
 from regard.config import DecoderOnlyConfig
 from regard.errors import InputError
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import line_chart, over_seeds
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import FIRST_SYMBOL, delayed_copy_task, fit
 from regard.models import build
 from regard.models.network import Network

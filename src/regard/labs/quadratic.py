@@ -17,8 +17,8 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     WindowAttentionConfig,
 )
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import LineSeries, line_chart, two_digits
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.measurements import TensorMemory, best_times, flop_counter
 from regard.models import build
 from regard.models.network import Network

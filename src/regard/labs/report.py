@@ -12,7 +12,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.files import write_text
 from regard.html import Markup, document, join, table, tag
-from regard.labs.lab import Effort, Lab, LabContext, LabResult, conclusion, separate_conclusion
+from regard.labs import Effort, Lab, LabContext, LabResult, conclusion, separate_conclusion
 from regard.plotting import figure_bytes, save_figure
 
 RESULTS, LAB_PAGE, REPORT_PAGE = "results.json", "lab.html", "book.html"

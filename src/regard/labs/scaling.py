@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import LineSeries, line_chart, over_seeds, two_digits
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials import FIRST_SYMBOL, FitResult, copy_task, fit
 from regard.models import build
 from regard.plotting import new_figure, plot_style

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from regard.labs import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.charts import dots
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable, Verdict
 from regard.labs.translators import (
     Settings,
     TranslatorScores,

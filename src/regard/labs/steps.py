@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
+from regard.labs import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.charts import LineSeries, line_chart
-from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.measurements import best_times, longest_chain
 from regard.models import build
 from regard.models.network import Network

@@ -19,7 +19,7 @@ from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.metrics import score_translations
 from regard.files import write_text
-from regard.labs.lab import LabContext
+from regard.labs import LabContext
 from regard.labs.trials import count_parameters
 from regard.phrasebook import AlignedPair, SplitName
 from regard.phrasebook.phrases import GlossedWord, align, spell

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from regard.labs import LabContext, LabFigure, LabResult
 from regard.labs.charts import matrix
-from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.nn import FullAttention, make_layout, open_taps
 from regard.plotting import new_figure, plot_style
 
