@@ -12,6 +12,7 @@ from commands import regard
 from regard.config import load_sources
 from regard.data.store import TokenColumn, TokenStore
 from regard.errors import RunError
+from regard.models.folder_files import read_config
 from regard.training.display import ProgressDisplay
 from regard.training.fine_tuning import mixed_store
 from regard.training.run import Run
@@ -59,6 +60,24 @@ def test_a_model_folder_without_its_run_is_enough(base: Path, other_pairs: Path,
     done = regard("train", "translation", *options, "--set", "training.steps=2")
     assert done.code == 0, done.err
     assert "base_before" not in Run(tmp_path / "run").results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by_user", "decoding"), [((), (2, 1.5, 7)), (("decoding.beam=3",), (3, 1.5, 7))])
+def test_a_fine_tuned_model_decodes_as_its_base_model_unless_the_user_decides(
+    by_user: tuple[str, ...], decoding: tuple[int, float, int], base: Path, other_pairs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(base / "best", tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    content = json.loads(path.read_text("utf-8"))
+    content["decoding"] = {"beam": 2, "length_penalty": 1.5, "extra_tokens": 7}
+    path.write_text(json.dumps(content), "utf-8")
+    settings = [*(part for one in ("training.steps=1", *by_user) for part in ("--set", one))]
+    options = ("--data", other_pairs, "--from", tmp_path / "model", "--out", tmp_path / "run", *settings)
+    done = regard("train", "translation", *options)
+    assert done.code == 0, done.err
+    found = read_config(tmp_path / "run" / "last").decoding
+    assert (found.beam, found.length_penalty, found.extra_tokens) == decoding
 
 
 @pytest.mark.parametrize("byte_fallback", [True, False])

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from torch import nn
 
 import regard
 import small_runs
@@ -21,6 +24,7 @@ from regard.training import runner
 from regard.training.checkpoint import MetricsInterval, TrainingState
 from regard.training.display import LinesDisplay, Progress, ProgressDisplay
 from regard.training.environment import MatmulPeak
+from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
 from regard.training.trainer import Trainer
 from small_runs import command, lines, numbers, pairs, request, run, write_pairs
@@ -77,9 +81,28 @@ def test_the_run_folder_has_all_files(learned: Path) -> None:
     assert {line["step"] for line in lines(learned, "samples.jsonl")} == {200, 400}
     assert set(json.loads((learned / "outputs.json").read_text())) == {"best", "worst", "random"}
     assert "BLEU" in (learned / "report.html").read_text()
-    files = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    files = {"config.json", "domain.json", "model.safetensors", "tokenizer.json", "README.md"}
     assert {path.name for path in (learned / "last").iterdir()} == files
-    assert {path.name for path in (learned / "best").iterdir()} == {*files, "domain.json"}
+    assert {path.name for path in (learned / "best").iterdir()} == files
+
+
+def test_the_files_of_a_model_follow_from_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = nn.Linear(1, 1, bias=False)
+    calls: list[float] = []
+
+    def model_files(*_: object) -> dict[str, str]:
+        calls.append(network.weight.item())
+        return {"weight.txt": str(calls[-1])}
+
+    monkeypatch.setattr(runner, "task_of", lambda config: SimpleNamespace(model_files=model_files))
+    trainer: Any = SimpleNamespace(network=network, config=None, task=None, check=None, run=RunFolder(tmp_path))
+    for last in (2.0, 1.0):
+        weights = {"best": {"weight": torch.ones(1, 1)}, "last": {"weight": torch.full((1, 1), last)}}
+        for name in weights:
+            (tmp_path / name).mkdir(exist_ok=True)
+        runner._write_model_files(trainer, weights)
+        assert [(tmp_path / name / "weight.txt").read_text() for name in weights] == ["1.0", str(last)]
+    assert calls == [1.0, 2.0, 1.0]  # not a second time for equal weights
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Initial weights from elsewhere: fine-tuning from a model folder, and embeddings from word vectors.
 
-`training.start_from` takes the network's settings, its tokenizer and its weights from a model folder, except a head or
-pooling that the folder does not have. `training.pretrained_embeddings` initializes embeddings from a file of word
-vectors. From its first checkpoint on, a run needs neither the folder nor the file.
+`training.start_from` takes the network's settings, its tokenizer, its weights and how it decodes from a model folder,
+except a head or pooling that the folder does not have. `training.pretrained_embeddings` initializes embeddings from a
+file of word vectors. From its first checkpoint on, a run needs neither the folder nor the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ CHANGEABLE = (  # settings that may differ from the start model
 
 
 def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = False) -> ConfigSource | None:
-    """The network settings of the model that training starts from, if sources name one.
+    """The network settings of the model that training starts from, and how it decodes, if sources name one.
 
     With `by_command`, the first source has the defaults of a task: any network of the same type will do.
     """
@@ -57,7 +57,8 @@ def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = Fal
         raise ConfigError(
             f"tokenizer.file: the tokenizer comes with {folder}, which training starts from; leave it out."
         )
-    values = config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)
+    tables = {"model", "tokens", "decoding"} if config.model.translates else {"model", "tokens"}
+    values = config.model_dump(mode="json", include=tables, exclude_none=True)
     head = unchecked_value(sources, "model.head")
     head_kind = head.get("kind") if isinstance(head, dict) else head
     if head_kind is not None and head_kind != values["model"].get("head", {}).get("kind"):

@@ -273,9 +273,9 @@ class Results:
 def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
     """Measure the result, write it to the run folder, and return its summary."""
     results = finish(trainer)
-    with swapped_weights(trainer.network, _best_weights(trainer)):
-        for name, content in task_of(trainer.config).model_files(trainer.task, trainer.check).items():
-            run.write(f"best/{name}", content)
+    _write_model_files(
+        trainer, {"best": _best_weights(trainer), "last": read_tensors(run.folder / "last" / WEIGHTS_FILE)}
+    )
     if base is not None and (before := run.read_info().get("base")):
         with swapped_weights(trainer.network, _best_weights(trainer)):
             results.scores["base_before"] = before["scores"]
@@ -285,6 +285,23 @@ def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidatio
     run.update_info(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)
     write_report(run.folder)
     return results_summary(run.folder, results.scores, results.signatures)
+
+
+def _write_model_files(trainer: Trainer, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Add the task's files to the model folders of the run. They depend on the weights, which may be the same."""
+    files: dict[str, str] = {}
+    before: Mapping[str, Tensor] = {}
+    for folder, tensors in weights.items():
+        if not _are_equal(tensors, before):
+            with swapped_weights(trainer.network, tensors):
+                files = task_of(trainer.config).model_files(trainer.task, trainer.check)
+        for name, content in files.items():
+            trainer.run.write(f"{folder}/{name}", content)
+        before = tensors
+
+
+def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def finish(trainer: Trainer) -> Results:

@@ -234,7 +234,7 @@ class NetworkTask(Task):
         """Bind the task to prepared data and a network."""
 
     def model_files(self, bound: BoundTask[Any], check: Check) -> dict[str, str]:
-        """Further files of the finished model, by name; the network of `bound` has the best weights."""
+        """Further files of a finished model, by name; the network of `bound` has its weights."""
         return {}
 
     def evaluate(
