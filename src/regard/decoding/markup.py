@@ -16,6 +16,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from itertools import pairwise
 from math import inf
@@ -80,6 +81,11 @@ class AlignedText:
     weights: list[dict[int, float]]
     """For each target word, the weights of source words of the same sentence; empty if it is aligned with none."""
     blocks: list[Block]
+
+    @cached_property
+    def best_sources(self) -> list[int | None]:
+        """For each target word, the source word with the largest weight; None if it is aligned with none."""
+        return [max(row, key=row.__getitem__, default=None) for row in self.weights]
 
     def is_punctuation(self, word: int) -> bool:
         """Return whether a target word is a punctuation mark."""
@@ -268,7 +274,7 @@ def _elements(marks: Sequence[Mark], source: Span, target: Span, aligned: Aligne
             return {target[0]: (target[1], mark)}
         start, end = aligned.target_window(words)
         start, end = max(start, target[0]), min(end, target[1])
-        weights = [_membership(row, words) for row in aligned.weights[start:end]]
+        weights = [_membership(aligned, n, words) for n in range(start, end)]
         candidates.append((_best_run(weights)[0], start, weights, mark))
     taken: set[int] = set()
     elements = {}
@@ -286,13 +292,14 @@ def _elements(marks: Sequence[Mark], source: Span, target: Span, aligned: Aligne
     return elements
 
 
-def _membership(row: dict[int, float], words: Span) -> float:
+def _membership(aligned: AlignedText, word: int, words: Span) -> float:
     """Return how much more a target word belongs to these source words than to others."""
-    if not row:
+    row, best = aligned.weights[word], aligned.best_sources[word]
+    if best is None:
         return UNALIGNED_WEIGHT
-    inside = max((weight for n, weight in row.items() if words[0] <= n < words[1]), default=0.0)
-    outside = max((weight for n, weight in row.items() if not words[0] <= n < words[1]), default=0.0)
-    return inside - outside
+    if words[0] <= best < words[1]:
+        return row[best] - max((weight for n, weight in row.items() if not words[0] <= n < words[1]), default=0.0)
+    return max(row.get(n, 0.0) for n in range(*words)) - row[best]
 
 
 def _best_run(weights: Sequence[float]) -> tuple[float, int, int]:
@@ -319,8 +326,7 @@ def _best_gap(mark: Mark, gaps: Sequence[int], aligned: AlignedText) -> int:
     if not allowed:
         return gaps[max(0, bisect_left(gaps, first) - 1)]
     agreements, agreement = {first: 0}, 0
-    for n, row in enumerate(aligned.weights[first:last], start=first):
-        best = max(row, key=row.__getitem__, default=None)
+    for n, best in enumerate(aligned.best_sources[first:last], start=first):
         agreement += 0 if best is None else 1 if best < place else -1
         agreements[n + 1] = agreement
     return max(allowed, key=agreements.__getitem__)
