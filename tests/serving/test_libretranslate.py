@@ -114,6 +114,15 @@ def test_alternatives_differ(server: RunningServer) -> None:
     assert [isinstance(alternatives, list) for alternatives in response["alternatives"]] == [True, True]
 
 
+def test_the_best_translation_is_the_text_and_the_next_best_are_its_alternatives(server: RunningServer) -> None:
+    text = "w4 w5 w6"
+    (native,) = server.post("/v1/translate", {"text": text, "n_best": 3}).json()["translations"]
+    expected = [alternative["text"] for alternative in native["sentences"][0]["alternatives"]]
+    assert len({*expected}) == 3
+    response = server.post("/translate", body(text, alternatives=2)).json()
+    assert [response["translatedText"], *response["alternatives"]] == expected
+
+
 def test_auto_returns_the_detected_language(server: RunningServer) -> None:
     response = server.post("/translate", body(source="auto", target="it")).json()
     assert response["detectedLanguage"]["language"] == "en"

@@ -1,8 +1,11 @@
 """Batched requests get the outputs that they would get alone, in order, and none is lost."""
 
 import asyncio
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -10,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
-from regard.decoding.results import Translation
+from regard.decoding.results import TextChunk, Translation
 from regard.serving import batching
 from regard.serving.batching import Batcher, BatchResult, search_cost
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.metrics import Metrics
+from regard.serving.streaming import GenerationPool
 
 TextBatcher = Batcher[str, TranslationOptions, Translation]
 TextResult = BatchResult[Translation]
@@ -202,6 +206,37 @@ def test_a_full_queue_rejects_requests_and_says_when_to_retry(blocked: Uppercase
     assert error.message == "Slowdown: 2 requests are already queued; retry in 1 s."
 
 
+def test_the_time_to_retry_follows_from_a_moving_average_of_the_speed(
+    blocked: Uppercase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seconds = 0.0, chain([1.0, 4.0], repeat(0.0))
+
+    def process(texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        nonlocal now
+        now += next(seconds)
+        return blocked(texts, options)
+
+    cost = search_cost("word", GREEDY)
+    monkeypatch.setattr(batching.time, "perf_counter", lambda: now)
+
+    async def scene() -> ApiError:
+        batcher = make_batcher(process, max_queue=4)
+        blocked.gate.set()
+        for _ in range(2):
+            await batcher.submit(["word"], GREEDY)
+        blocked.gate.clear()
+        futures = [batcher.submit(["word"], GREEDY) for _ in range(4)]
+        with pytest.raises(ApiError) as rejected:
+            batcher.submit(["word"], GREEDY)
+        blocked.gate.set()
+        await asyncio.gather(*futures)
+        return rejected.value
+
+    error = asyncio.run(scene())
+    speed = 0.8 * cost / 1.0 + 0.2 * cost / 4.0
+    assert error.headers == {"retry-after": str(math.ceil(3 * cost / speed))} == {"retry-after": "4"}
+
+
 def test_cancelled_requests_are_not_processed(blocked: Uppercase) -> None:
     async def scene() -> None:
         batcher = make_batcher(blocked, max_queue=3)
@@ -228,6 +263,35 @@ def test_only_the_request_that_causes_an_error_fails(blocked: Uppercase) -> None
     first, second, bad, last = asyncio.run(scene())
     assert [texts(first), texts(second), texts(last)] == [["A"], ["B", "C"], ["E"]]
     assert isinstance(bad, ValueError)
+
+
+def test_a_generation_that_is_closed_before_it_starts_is_never_run() -> None:
+    started = list[str]()
+    gate = threading.Event()
+
+    def generate(name: str) -> Iterator[TextChunk]:
+        started.append(name)
+        assert gate.wait(20)
+        yield TextChunk(0, name)
+
+    async def scene() -> None:
+        pool = GenerationPool("model", Metrics(), workers=1, max_queue=1)
+        first, second = (pool.stream(partial(generate, name), 1) for name in ("first", "second"))
+        running = [asyncio.ensure_future(anext(stream)) for stream in (first, second)]
+        while not started:
+            await asyncio.sleep(0.01)
+        running[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running[1]
+        gate.set()
+        assert (await running[0]).text == "first"
+        await first.aclose()  # type: ignore[attr-defined]  # of a generator
+        await pool.close()
+        await asyncio.sleep(0)
+        assert not pool.is_full
+
+    asyncio.run(scene())
+    assert started == ["first"]
 
 
 def test_closing_finishes_accepted_requests(blocked: Uppercase) -> None:

@@ -1,24 +1,29 @@
 """`regard serve` as a user runs it: one line when it is ready, one message for an error, and a clean shutdown."""
 
 import errno
+import gc
 import json
 import logging
 import shutil
 import signal
 import socket
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from commands import regard, start_process
 from regard.decoding.options import TranslationOptions
+from regard.errors import ServerError
 from regard.serving.access import resolve_access
 from regard.serving.languages import guess_languages
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel, load_models, parse_model_argument
+from regard.serving.server import bind_socket, reload_in_background
 from regard.serving.service import Service
 from servers import TEST_TIMEOUT, run_server, wait_until
 
@@ -119,6 +124,31 @@ def test_a_reload_replaces_the_model(model_folders: dict[str, Path], tmp_path: P
     assert model.model is new
 
 
+def test_old_models_leave_memory_after_a_reload() -> None:
+    class Model:
+        """A model that refers to itself, as networks with hooks do."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    class ReloadedService:
+        def __init__(self) -> None:
+            self.model = Model()
+
+        def reload(self) -> None:
+            self.model = Model()
+
+    service: Any = ReloadedService()
+    old = weakref.ref(service.model)
+    gc.disable()  # only the collection after the reload can remove it
+    try:
+        reload_in_background(service).join()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert old() is None
+
+
 @pytest.mark.parametrize(
     ("proxy", "client"), [("127.0.0.1", "192.0.2.7"), ("127.0.0.0/8", "192.0.2.7"), (None, "127.0.0.1")]
 )
@@ -197,6 +227,27 @@ def test_every_limit_can_be_set(model_folders: dict[str, Path], monkeypatch: pyt
         max_body_bytes=11, max_characters=12, max_texts=13, max_beam=14, max_tokens=15, max_queue=16, timeout=17.5
     )
     assert [(service.limits, service.beam) for service in services] == [(limits, 3)]
+
+
+def test_a_port_can_be_used_again_at_once() -> None:
+    with bind_socket("127.0.0.1", 0) as bound:
+        assert bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+
+
+def test_a_socket_that_cannot_be_bound_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    close = socket.socket.close
+
+    def record(self: socket.socket) -> None:
+        closed.append(self.fileno())
+        close(self)
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(socket.socket, "close", record)
+        with pytest.raises(ServerError, match="is in use"):
+            bind_socket("127.0.0.1", other.getsockname()[1])
+        monkeypatch.undo()
+    assert len(closed) == 1
 
 
 def test_a_port_in_use_gets_a_message(model_folders: dict[str, Path]) -> None:

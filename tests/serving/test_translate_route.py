@@ -97,6 +97,25 @@ def test_options_that_ctranslate2_lacks_use_torch(server: RunningServer) -> None
     assert "w10" not in response["translations"][0]["translation"].split()
 
 
+def test_unwrap_joins_the_lines_of_a_paragraph(server: RunningServer) -> None:
+    text = "w4 w5\nw6\n\nw7"
+    translations = [
+        server.post("/v1/translate", {"text": text, "unwrap": unwrap}).json()["translations"][0]
+        for unwrap in (False, True)
+    ]
+    lines, paragraphs = ([sentence["source"] for sentence in item["sentences"]] for item in translations)
+    assert lines == ["w4 w5", "w6", "w7"]
+    assert paragraphs == ["w4 w5 w6", "w7"]
+    (joined,) = server.post("/v1/translate", {"text": "w4 w5 w6\n\nw7"}).json()["translations"]
+    assert translations[1]["translation"] == joined["translation"]
+    assert translations[1]["translation"].count("\n\n") == 1
+
+
+def test_messages_are_readable_as_they_are_sent(server: RunningServer) -> None:
+    response = server.post("/v1/translate", {"text": "w4", "beam": "größer"})
+    assert 'beam = \\"größer\\" should be a valid integer.'.encode() in response.content
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
