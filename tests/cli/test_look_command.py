@@ -275,7 +275,7 @@ def test_forced_target(folders: dict[str, Path]) -> None:
 def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
     m = folders["translator"]
     return {
-        "regard: The text is empty; give at least one word.": (("look", m, " "), 1),
+        "regard: The text is empty; give at least one word.": (("look", m, " "), 2),
         "regard: the model has syntax positions and needs a parse of every sentence; "
         "pass the parses as CoNLL-U (--parses on the command line).": (("look", folders["syntax"], "w5"), 2),
         "regard: the model has no syntax positions and uses no parses; remove them.": (
@@ -285,11 +285,11 @@ def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], 
         "regard: There is no point 'decoder.1.weights' in this network (did you mean decoder.1.attention.weights?); "
         "the outline lists all points.": (
             ("look", m, "w5", "--at", "decoder.1.weights"),
-            1,
+            2,
         ),
         "regard: decoder.1.cross_attention=99: there is no key 99; the keys are 0 to 2, 3 in all.": (
             ("look", m, "w5 w9", "--off", "decoder.1.cross_attention=99"),
-            1,
+            2,
         ),
         "regard: nowhere: does not exist; give the path of a model folder, or of a run.": (
             ("look", "nowhere", "w5"),

@@ -155,43 +155,43 @@ def errors(folders: dict[str, Path], translator: Path) -> dict[str, tuple[tuple[
         "--target: is for a translator; pass MODEL too, or remove it.": (("lstm", "a b", "--target", "c"), 2),
         "Positions of the kind none add nothing, so there is nothing to plot; choose another kind.": (
             ("positions", "--set", "model.positions=none"),
-            1,
+            2,
         ),
         "Positions of the kind syntax depend on a parse, not on the place alone; plot another kind.": (
             ("positions", "--set", "model.positions=syntax"),
-            1,
+            2,
         ),
         "The projection is for 8 tokens at most; lower --length.": (
             ("pattern", "--set", "model.attention=linformer", "--set", "model.attention.max_length=8"),
-            1,
+            2,
         ),
         "This network has no cross-attention, so there is nothing to align.": (
             ("alignment", folders["writer"], "w5"),
-            1,
+            2,
         ),
-        "This network has no self-attention, so it has no mask to plot.": (("mask", lstm, "w5"), 1),
+        "This network has no self-attention, so it has no mask to plot.": (("mask", lstm, "w5"), 2),
         "decoder.1.cross_attention: is not self-attention over tokens, so it has no look-ahead mask; choose another.": (
             ("mask", translator, "w5", "--at", "decoder.1.cross_attention"),
-            1,
+            2,
         ),
         "decoder.1.attention[9]: there is no head 9; the heads are 0 to 3.": (
             ("mask", translator, "w5", "--at", "decoder.1.attention[9]"),
-            1,
+            2,
         ),
         "This network has no LSTM, so it has no gates to plot; train one with model.cell = 'lstm'.": (
             ("lstm", folders["rnn"], "w5"),
-            1,
+            2,
         ),
         "decoder.7.forwards: is not an LSTM layer of this network; the layers are decoder.0.forwards, "
-        "decoder.1.forwards.": (("lstm", lstm, "w5", "--at", "decoder.7.forwards"), 1),
-        "--step 9: there is no such step; the steps are 0 to 2.": (("lstm", "a b", "--step", "9"), 1),
+        "decoder.1.forwards.": (("lstm", lstm, "w5", "--at", "decoder.7.forwards"), 2),
+        "--step 9: there is no such step; the steps are 0 to 2.": (("lstm", "a b", "--step", "9"), 2),
         "This network has no recurrent decoder to unroll; pass a recurrent model, or only a text.": (
             ("graph", translator, "w5"),
-            1,
+            2,
         ),
         "The text has 14 steps, and the figure has room for 12; shorten it.": (
             ("graph", " ".join("abcdefghijklm")),
-            1,
+            2,
         ),
     }
 

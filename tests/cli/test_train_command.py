@@ -193,7 +193,12 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         (
             ["translation", "corpora"],
             2,
-            "corpora: a folder is for the data files that a TOML file names; pass --data instead.",
+            "corpora: files and folders with data are passed with an option; write --data corpora.",
+        ),
+        (
+            ["translation", "a.tsv", "b.tsv", "c.tsv", "--out", "x"],
+            2,
+            "a.tsv b.tsv c.tsv: files and folders with data are passed with an option; write --data a.tsv b.tsv c.tsv.",
         ),
         (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has no text to train on; provide more text."),
         (

@@ -273,10 +273,10 @@ def test_a_privileged_port_gets_a_message(model_folders: dict[str, Path], monkey
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--port", "99999"], 1, "there is no port 99999; choose one from 0 to 65535 with --port."),
+        (["--port", "99999"], 2, "there is no port 99999; choose one from 0 to 65535 with --port."),
         (
             ["--host", "192.0.2.1", "--no-auth"],
-            1,
+            2,
             "--host 192.0.2.1: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them.",
         ),
         (

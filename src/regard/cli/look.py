@@ -20,6 +20,7 @@ from regard.cli.options import (
     check_text,
     examples,
     option,
+    usage_errors,
 )
 from regard.errors import ConfigError
 
@@ -101,31 +102,32 @@ def run(
         raise ConfigError("--training: needs the translation to learn; pass it with --target.")
     if training and target is None and loaded.config.model.generates:
         target = ""  # the text alone, without a continuation
-    trace = compute_trace(
-        loaded,
-        text,
-        beam=beam,
-        length_penalty=length_penalty,
-        max_tokens=max_tokens,
-        target=target,
-        parses=parses,
-    )
-    if at:
-        _print_tensors(trace, at, as_json)
-    elif off:
-        _print_interventions(trace, off, as_json)
-    elif gradients:
-        _print_gradients(trace, as_json)
-    elif training:
-        _print_training_step(trace, as_json)
-    elif html is not None:
-        _write_page(trace, html)
-    elif as_json:
-        print_text(trace.as_json())
-    else:
-        from regard.interpret.render.terminal import render_trace
+    with usage_errors():
+        trace = compute_trace(
+            loaded,
+            text,
+            beam=beam,
+            length_penalty=length_penalty,
+            max_tokens=max_tokens,
+            target=target,
+            parses=parses,
+        )
+        if at:
+            _print_tensors(trace, at, as_json)
+        elif off:
+            _print_interventions(trace, off, as_json)
+        elif gradients:
+            _print_gradients(trace, as_json)
+        elif training:
+            _print_training_step(trace, as_json)
+        elif html is not None:
+            _write_page(trace, html)
+        elif as_json:
+            print_text(trace.as_json())
+        else:
+            from regard.interpret.render.terminal import render_trace
 
-        _print(render_trace(trace))
+            _print(render_trace(trace))
 
 
 def compute_trace(

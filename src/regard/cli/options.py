@@ -2,12 +2,15 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from regard.choices import ENGINES, PRECISIONS
+from regard.errors import ConfigError, InputError
 
 # Panels of `--help`
 DATA_PANEL = "Data"
@@ -29,6 +32,15 @@ def option(panel: str, *names: str, help: str, **settings: Any) -> Any:
 def argument(help: str, metavar: str) -> Any:
     """Return a typer argument with a description."""
     return typer.Argument(help=help, metavar=metavar)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Make an input that a network cannot process a usage error, where the input is an argument of the command."""
+    try:
+        yield
+    except InputError as error:
+        raise ConfigError(str(error)) from None
 
 
 def examples(*commands: str) -> str:

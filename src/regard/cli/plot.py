@@ -18,6 +18,7 @@ from regard.cli.options import (
     check_text,
     examples,
     option,
+    usage_errors,
 )
 from regard.errors import ConfigError
 
@@ -208,7 +209,9 @@ def run(
     check_figure_path(output, "--output")
     folder, text = _arguments(plot, model, text)
     request = PlotRequest(plot, folder, text, parses, target, beam, max_tokens, at, length, width, step, settings)
-    save_figure(PLOTS[plot].draw(request), output)
+    with usage_errors():
+        figure = PLOTS[plot].draw(request)
+    save_figure(figure, output)
 
 
 def _arguments(plot: str, model: str | None, text: str | None) -> tuple[Path | None, str | None]:

@@ -1,6 +1,7 @@
 """`regard train`: train a model on files and evaluate it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ from regard.cli.options import (
     file_option,
     option,
 )
+from regard.errors import ConfigError
 from regard.registry import TASK_REGISTRY
 
 if TYPE_CHECKING:
@@ -51,6 +53,15 @@ def _task_help() -> str:
 
 class TrainCommand(Command):
     """`regard train`; its help is written after plugins are imported, and lists their tasks."""
+
+    allow_extra_args = True  # so that data files among them get a message of their own
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        rest = super().parse_args(ctx, args)
+        if ctx.args:
+            raise _misplaced_files([ctx.params["folder"], *ctx.args])
+        return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer
         """Write the help."""
@@ -185,14 +196,17 @@ def run(
         print_results(finished)
 
 
+def _misplaced_files(files: Sequence[object]) -> ConfigError:
+    names = " ".join(map(str, files))
+    return ConfigError(f"{names}: files and folders with data are passed with an option; write --data {names}.")
+
+
 def _is_file(name: str) -> bool:
     return name.endswith(".toml") or Path(name).is_file()
 
 
 def _task_of_cell(cell: str, *, has_pairs: bool) -> str:
     """Return the task of a recurrent network; ConfigError if the data options do not decide it."""
-    from regard.errors import ConfigError
-
     if has_pairs:
         return "translation"
     network = f"--set model.cell={cell} --set model.kind=recurrent"
@@ -205,8 +219,6 @@ def _task_of_cell(cell: str, *, has_pairs: bool) -> str:
 
 def _check_options(task: "Task", options: list[str]) -> None:
     """Raise ConfigError for an option that does not apply to the task."""
-    from regard.errors import ConfigError
-
     for name in options:
         if name in task.unsupported_options:
             raise ConfigError(f"{name} does not apply to {task.name}, which is trained on --data; remove it.")
@@ -223,12 +235,11 @@ def _sources(
 ) -> "list[ConfigSource]":
     """Return the sources of the settings, later ones winning: task, preset or file, options, --set."""
     from regard.config import ConfigSource, load_sources
-    from regard.errors import ConfigError
 
     sources: list[ConfigSource] = []
     names = ", ".join(TASK_REGISTRY.names())
     if folder is not None and (task_or_file is None or task is not None):
-        raise ConfigError(f"{folder}: a folder is for the data files that a TOML file names; pass --data instead.")
+        raise _misplaced_files([folder])
     if task is not None:
         sources = [ConfigSource(f"regard train {task.name}", task.default_settings()), *load_sources(preset)]
         options = {**options, "data": _add_builtin_splits(task, options.get("data", {}))}
@@ -244,8 +255,6 @@ def _sources(
 
 def _run_folder(task_or_file: str | None, out: Path | None) -> Path:
     """Return the run folder: --out, or runs/ with the name of the task or file."""
-    from regard.errors import ConfigError
-
     if out is not None:
         return out
     if task_or_file is None:
@@ -267,7 +276,6 @@ def _add_builtin_splits(task: "Task", data: dict[str, Any]) -> dict[str, Any]:
 def _file_sources(file: str, folder: Path | None) -> "list[ConfigSource]":
     """Return the settings of a TOML file, with data paths resolved against the folder."""
     from regard.config import did_you_mean, load_sources, preset_names, resolve_paths
-    from regard.errors import ConfigError
 
     if not _is_file(file):
         known = [*TASK_REGISTRY.names(), *TASK_REGISTRY.aliases, *CELLS]

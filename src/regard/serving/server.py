@@ -14,7 +14,7 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from regard.errors import ServerError
+from regard.errors import ConfigError, RegardError, ServerError
 from regard.serving.app import build_app
 from regard.serving.service import Service
 
@@ -28,7 +28,7 @@ INTERRUPTED_EXIT_CODE = 130
 def bind_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address; port 0 is any free port."""
     if not 0 <= port <= 65535:  # the system would take the port modulo 65536
-        raise ServerError(f"there is no port {port}; choose one from 0 to 65535 with --port.")
+        raise ConfigError(f"there is no port {port}; choose one from 0 to 65535 with --port.")
     bound: socket.socket | None = None
     try:
         (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -38,16 +38,16 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         if bound is not None:
             bound.close()
-        raise ServerError(_bind_error(host, port, error)) from None
+        raise _bind_error(host, port, error) from None
     return bound
 
 
-def _bind_error(host: str, port: int, error: OSError) -> str:
+def _bind_error(host: str, port: int, error: OSError) -> RegardError:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use; choose another one with --port, or 0 for any."
+        return ServerError(f"port {port} of {host} is in use; choose another one with --port, or 0 for any.")
     if error.errno == errno.EACCES:
-        return f"port {port} of {host} needs more privileges; choose one above 1023 with --port."
-    return f"--host {host}: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them."
+        return ServerError(f"port {port} of {host} needs more privileges; choose one above 1023 with --port.")
+    return ConfigError(f"--host {host}: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them.")
 
 
 def socket_url(bound: socket.socket) -> str:
