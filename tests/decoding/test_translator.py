@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from regard.config import Config, DecodingConfig, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
+from regard.config import (
+    Config,
+    DecodingConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    SyntaxPositionsConfig,
+    TokenizerConfig,
+)
+from regard.data.syntax import ParsedWord, TreePosition
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
@@ -197,3 +205,13 @@ def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> 
         "The sentence has 11 tokens with its end token, but this network has 10 learned positions; "
         "split it, or train with more positions."
     )
+
+
+def test_lines_without_a_parse_have_an_empty_translation_and_the_others_their_own_features() -> None:
+    config = Config(model=EncoderDecoderConfig(vocab_size=400, positions=SyntaxPositionsConfig()))
+    parses = [(ParsedWord(3, TreePosition(depth, 0, 1)),) for depth in (4, 5)]
+    translate, engine = translator(config)
+    found = translate.translate(["one", "", "two"], TranslationOptions(), [parses[0], None, parses[1]])
+    assert [translation.text for translation in found] == ["one", "", "two"]
+    (request,) = engine.tasks
+    assert [set(features["depth"]) for features in request.features] == [{4}, {5}]

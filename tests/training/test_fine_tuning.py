@@ -44,6 +44,7 @@ def test_fine_tuning_keeps_and_measures_what_the_base_model_has_learned(
     done = regard("train", "translation", "--data", other_pairs, "--from", base, "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert f"On the validation data of {base}, before fine-tuning: loss " in done.err
+    assert "batches of the base model's validation data: " in done.err  # the progress of scoring it
     assert "Validation data of the base model, after: loss " in done.out
     results = Run(tmp_path / "run").results
     before, after = results["base_before"]["loss"], results["base_after"]["loss"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.errors import ModelError
@@ -247,6 +247,7 @@ def test_a_long_run_has_a_small_report(run: Path) -> None:
 
 
 @given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), max_points=st.integers(4, 60))
+@example(values=[float(n % 7) for n in range(100)], max_points=10)  # random lists are seldom longer than max_points
 def test_thinning_keeps_ends_and_extremes(values: list[float], max_points: int) -> None:
     points = list(enumerate(values))
     kept = thin(points, max_points)

@@ -19,9 +19,9 @@ MIN_GROWTH = 16  # tokens by which a cache grows at least, so that it is not cop
 class KeyValueCache:
     """Keys and values of one attention layer, with spare capacity."""
 
-    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
+    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None, length: int = 0) -> None:
         self._keys, self._values = keys, values  # (R, G, S + spare, D)
-        self.length = 0 if keys is None else keys.size(2)
+        self.length = length
 
     @property
     def keys(self) -> Tensor | None:
@@ -53,9 +53,7 @@ class KeyValueCache:
         """Return the cache of these rows, in this order."""
         if self._keys is None or self._values is None:
             return KeyValueCache()
-        selected = KeyValueCache(self._keys.index_select(0, rows), self._values.index_select(0, rows))
-        selected.length = self.length
-        return selected
+        return KeyValueCache(self._keys.index_select(0, rows), self._values.index_select(0, rows), self.length)
 
 
 def _with_spare(old: Tensor, spare: int) -> Tensor:
