@@ -136,6 +136,22 @@ def test_ids_are_never_labels(text_first: bool) -> None:
     assert "not used: column 1 (ids)" in invalid.notes[0]
 
 
+def test_a_column_named_id_above_integers_is_a_header() -> None:
+    rows = "".join(f"{n}\tHello {n}\tn{n}\tCiao {n}\n" for n in (5, 9, 2))
+    found, invalid = pairs("a.tsv", f"id\ten\tremarks\tit\n{rows}")
+    assert found[0] == Pair("Hello 5", "Ciao 5")
+    assert len(found) == 3
+    assert "line 1 is a header; source = column 2 (en), target = column 4 (it)" in invalid.notes[0]
+    found, _ = pairs("a.tsv", f"id\ten\tremarks\tit\n{rows}", {"source": "2", "target": "4"})
+    assert len(found) == 3
+    with pytest.raises(DataError, match=r"a\.tsv:1: names the columns id, remarks, but none for the label"):
+        labeled("a.tsv", "id\tremarks\n1\tone\n2\ttwo\n3\tthree\n")
+    found, _ = pairs("a.tsv", "id\ten\nhalo\thello\nya\tyes\ntidak\tno\n")  # Indonesian
+    assert found[0] == Pair("halo", "hello")
+    found, _ = pairs("a.tsv", "key\tchiave\n1\tuno\ntwo\tdue\nthree\ttre\n")
+    assert len(found) == 4
+
+
 def test_ids_without_labels_are_an_error() -> None:
     with pytest.raises(DataError) as error:
         labeled("a.tsv", "1\tone\n2\ttwo\n3\tthree\n")

@@ -1,8 +1,9 @@
 """Which columns of a table hold source, target, text and label: set by the user, named by a header, or by position.
 
 A header is recognized only by names that are not text: `source` and `target` (or other names of these roles) together,
-or known names such as `id`, `en`, `it`, `text` in all columns. Any other first line is an example. Columns of integers
-are ids: without a header they are never read as labels (if all of them differ) or as sentences.
+or known names such as `id`, `en`, `it`, `text` in all columns, or `id` above integers. Any other first line is an
+example. Columns of integers are ids: without a header they are never read as labels (if all of them differ) or as
+sentences.
 """
 
 import re
@@ -23,11 +24,12 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
     "text": TEXT_NAMES,
     "second": SECOND_NAMES,
 }
+ID_NAMES = ("id", "idx", "index", "guid", "key", "row", "line", "")  # pandas leaves the name of its index empty
 _OTHER = (
-    "id idx index guid key row line score domain split date url comment notes author license attribution context "
+    "score domain split date url comment notes author license attribution context "
     "lang language source_lang target_lang source_id target_id"
 )
-OTHER_NAMES = {*_OTHER.split(), ""}  # pandas leaves the name of its index empty
+OTHER_NAMES = {*_OTHER.split(), *ID_NAMES}
 _LANGUAGES = (
     "af ar az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn ko "
     "la lt lv mk ml mn mr ms mt my nb ne nl nn no pa pl pt ro ru si sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh zu "
@@ -92,7 +94,8 @@ def find_layout(
     """
     first = rows[0]
     names = [normalize_name(cell) for cell in first]
-    header = is_header(names, roles) or any(_is_name(column, names) for column in chosen.values())
+    header = is_header(names, roles) or _names_ids(names, rows[1:])
+    header = header or any(_is_name(column, names) for column in chosen.values())
     indices = {role: _chosen_index(role, column, names, location) for role, column in chosen.items()}
     ids: tuple[int, ...] = ()
     if header:
@@ -117,6 +120,11 @@ def normalize_name(cell: str) -> str:
     return cell.strip().strip('"').strip().lower().replace(" ", "_")
 
 
+def may_be_id(cell: str) -> bool:
+    """Return whether a cell of the first line may be an id or the name of a column of ids."""
+    return cell.strip().isdecimal() or normalize_name(cell) in ID_NAMES
+
+
 def is_header(names: Sequence[str], roles: Sequence[str]) -> bool:
     """Return whether the first line of a file names its columns.
 
@@ -135,6 +143,14 @@ def is_header(names: Sequence[str], roles: Sequence[str]) -> bool:
         named = "label" in found or names[0] in (*TEXT_NAMES, *SECOND_NAMES)
         return named and len(names) > 1 and all(map(_SHORT_IDENTIFIER.fullmatch, names))
     return known and len(names) > 1
+
+
+def _names_ids(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first line names a column of ids: the cells below are integers."""
+    if len(rows) < MIN_CONSECUTIVE_ROWS:
+        return False
+    columns = [index for index, name in enumerate(names) if name in ID_NAMES and any(names)]
+    return any(all(len(row) > index and _INTEGER.fullmatch(row[index].strip()) for row in rows) for index in columns)
 
 
 def is_language(name: str) -> bool:

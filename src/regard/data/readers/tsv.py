@@ -21,7 +21,7 @@ from regard.data.readers.base import (
     check_pair,
     count_columns,
 )
-from regard.data.readers.columns import SAMPLE_ROWS, ColumnLayout, find_layout, is_header, normalize_name
+from regard.data.readers.columns import SAMPLE_ROWS, ColumnLayout, find_layout, is_header, may_be_id, normalize_name
 
 DELIMITERS = ",;\t|"  # of CSV, the most usual first
 DELIMITER_SAMPLE = 20  # lines from which the delimiter of CSV is found
@@ -91,7 +91,7 @@ class TsvReader(Reader):
         if not sample:
             return rows, None
         line, first = sample[0]
-        if file != STANDARD_INPUT and any(cell.strip().isdecimal() for cell in first):  # perhaps columns of ids
+        if file != STANDARD_INPUT and any(map(may_be_id, first)):  # perhaps columns of ids
             sample += islice(rows, SAMPLE_ROWS - 1)
         layout = find_layout([cells for _, cells in sample], roles, self.columns, line.location)
         note = layout.note(line.file, len(first), chosen=bool(self.columns))
