@@ -343,7 +343,7 @@ class TestNothingLeaks:
         assert response.status_code == 500
         start = "Cannot translate text: internal" if path == "/translate" else "Internal"
         message = response.json()["error"]
-        assert message.startswith(f"{start} error; the server's log has the details under ")
+        assert message == f"{start} error; the server's log has the details under {response.headers['x-request-id']}."
         assert not any(part in response.text for part in ("secret", "Traceback", "File", "home", "RuntimeError"))
         number = message.split()[-1].rstrip(".")
         assert number in caplog.text
@@ -374,8 +374,8 @@ class TestNothingLeaks:
             server.get("/no%0Asuch")
         lines = [record.getMessage() for record in caplog.records]
         assert len(lines) == 2
-        assert re.fullmatch(r"127\.0\.0\.1 POST /translate 200, \d+ ms", lines[0])
-        assert re.fullmatch(r"127\.0\.0\.1 GET /no%0Asuch 404, \d+ ms", lines[1])
+        assert re.fullmatch(r"127\.0\.0\.1 POST /translate 200, \d+ ms, request [0-9a-f]{16}", lines[0])
+        assert re.fullmatch(r"127\.0\.0\.1 GET /no%0Asuch 404, \d+ ms, request [0-9a-f]{16}", lines[1])
         assert all(record.levelno == logging.INFO for record in caplog.records)
 
     def test_head_requests_get_headers_only(self, server: RunningServer) -> None:
@@ -519,7 +519,8 @@ class TestAbortedResponses:
             _call_app(Service(loaded_models[:1]), "/languages", send)
         assert len(caplog.records) == 1
         assert re.fullmatch(
-            r"127\.0\.0\.1 GET /languages 499, \d+ ms \(the client closed its connection\)", caplog.messages[0]
+            r"127\.0\.0\.1 GET /languages 499, \d+ ms \(the client closed its connection\), request [0-9a-f]{16}",
+            caplog.messages[0],
         )
         assert not caplog.records[0].exc_info
 
@@ -561,7 +562,7 @@ class TestAbortedResponses:
             thread.join(TEST_TIMEOUT)
         assert received.endswith(b"half")
         (message,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert re.fullmatch(r"127\.0\.0\.1 GET / 200, \d+ ms \(The request timed out\.\)", message)
+        assert re.fullmatch(r"127\.0\.0\.1 GET / 200, \d+ ms \(The request timed out\.\), request [0-9a-f]{16}", message)
         assert not any(record.exc_info for record in caplog.records)
 
     def test_pipelined_requests_of_a_client_that_resets(

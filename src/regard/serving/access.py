@@ -2,8 +2,8 @@
 
 import hmac
 import logging
+import os
 import re
-import secrets
 import socket
 import time
 from dataclasses import dataclass
@@ -32,6 +32,8 @@ SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+POLICY_HEADER = (b"content-security-policy", CONTENT_SECURITY_POLICY)
+_REQUEST_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)  # safe in headers, logs and file names of tickets
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d*)?")  # a name or an address, and a port
 RawHeaders = list[tuple[bytes, bytes]]
 log = logging.getLogger(__name__)
@@ -170,6 +172,12 @@ async def require_api_key(
     check_api_key(request.app.state.service.access, None if credentials is None else credentials.credentials)
 
 
+def check_request_key(policy: AccessPolicy, request: Request) -> None:
+    """Raise an error unless the Authorization header of a request has the API key, where the server has one."""
+    if policy.key is not None:
+        check_api_key(policy, bearer_credentials(request))
+
+
 def bearer_credentials(request: Request) -> str | None:
     """Return the bearer credentials of the Authorization header."""
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
@@ -190,12 +198,13 @@ def check_api_key(policy: AccessPolicy, credentials: str | None) -> None:
 
 
 class AccessMiddleware:
-    """ASGI middleware around every request: host and origin check, security headers, metrics, log, failures."""
+    """ASGI middleware around every request: host and origin check, request id, headers, metrics, log, failures."""
 
     def __init__(self, app: ASGIApp, policy: AccessPolicy, metrics: Metrics) -> None:
         self._app = app
         self._policy = policy
         self._metrics = metrics
+        self._allows_host = lru_cache(64)(policy.allows_host)  # most clients send the same name with every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process one request."""
@@ -205,32 +214,31 @@ class AccessMiddleware:
             return
         start = time.perf_counter()
         method = scope["method"]
-        response = _Response(send, self._policy, headers_only=method == "HEAD")
+        headers = _RequestHeaders(scope["headers"])
+        response = _Response(send, self._policy, headers, headers_only=method == "HEAD")
         if response.headers_only:
             scope = {**scope, "method": "GET"}  # a copy: uvicorn needs the original method
         failed = False
         try:
-            host, response.origin, requested_headers = _access_headers(scope["headers"])
-            is_preflight = self._check(scope["method"], host, response.origin)
+            is_preflight = self._check(scope["method"], headers.host, headers.origin)
             if is_preflight:
-                await response.allow(requested_headers)
+                await response.allow(headers.requested_headers)
             else:
                 await self._app(scope, receive, response.send)
         except ApiError as error:
             await response.send_error(error, scope["path"])
         except Exception:
-            failed, number = True, secrets.token_hex(4)
-            log.exception("request %s failed", number)
-            await response.send_error(ApiError(500, _failure_message(scope, number)), scope["path"])
+            failed = True
+            log.exception("request %s failed", headers.request_id, extra={"fields": {"request_id": headers.request_id}})
+            await response.send_error(ApiError(500, _failure_message(scope, headers.request_id)), scope["path"])
         route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
-        self._metrics.requests.labels(route, str(response.status)).inc()
-        self._metrics.request_seconds.labels(route).observe(seconds)
+        self._metrics.count_request(route, response.status, seconds)
         if not failed:
             _log_request(scope, method, response, seconds)
 
     def _check(self, method: str, host: str, origin: str) -> bool:
         """Raise an error for a request that is not allowed; return whether it is a CORS preflight request."""
-        if not self._policy.allows_host(host):
+        if not self._allows_host(host):
             raise ApiError(
                 421, "The Host header does not name this server; use its address, or start it with --allow-host."
             )
@@ -242,28 +250,35 @@ class AccessMiddleware:
         return is_foreign and method == "OPTIONS"
 
 
-def _access_headers(headers: RawHeaders) -> tuple[str, str, bytes]:
-    """Return Host, Origin and Access-Control-Request-Headers of a request."""
-    host = origin = ""
-    requested_headers = b""
-    for name, value in headers:
-        if name == b"host":
-            host = value.decode("latin-1") if not host else ","  # two Host headers name no server
-        elif name == b"origin":
-            origin = value.decode("latin-1")
-        elif name == b"access-control-request-headers":
-            requested_headers = value
-    return host, origin, requested_headers
+class _RequestHeaders:
+    """Headers of a request that every request is checked for, read in one pass."""
+
+    __slots__ = ("host", "origin", "request_id", "requested_headers")
+
+    def __init__(self, headers: RawHeaders) -> None:
+        self.host = self.origin = self.request_id = ""
+        self.requested_headers = b""
+        for name, value in headers:
+            if name == b"host":
+                self.host = value.decode("latin-1") if not self.host else ","  # two Host headers name no server
+            elif name == b"origin":
+                self.origin = value.decode("latin-1")
+            elif name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+                self.request_id = value.decode("ascii")
+            elif name == b"access-control-request-headers":
+                self.requested_headers = value
+        if not self.request_id:
+            self.request_id = os.urandom(8).hex()
 
 
 class _Response:
     """Response of one request as it is sent, with the headers that every response has."""
 
-    def __init__(self, send: Send, policy: AccessPolicy, *, headers_only: bool) -> None:
+    def __init__(self, send: Send, policy: AccessPolicy, request: _RequestHeaders, *, headers_only: bool) -> None:
         self._send = send
         self._policy = policy
+        self.request = request
         self.headers_only = headers_only
-        self.origin = ""
         self.status = 0
         self.aborted = ""
         """Why the response ended before it was complete."""
@@ -272,9 +287,11 @@ class _Response:
         """Send a message of the application."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], *SECURITY_HEADERS, *self._cors_headers()]
-            if not any(name == b"content-security-policy" for name, _ in headers):
-                headers.append((b"content-security-policy", CONTENT_SECURITY_POLICY))
+            headers = [*message["headers"], *SECURITY_HEADERS, (b"x-request-id", self.request.request_id.encode())]
+            if POLICY_HEADER[0] not in [name for name, _ in message["headers"]]:
+                headers.append(POLICY_HEADER)
+            if self.request.origin:
+                headers += self._cors_headers()
             message["headers"] = headers
         elif self.headers_only:
             message = {**message, "body": b""}
@@ -310,9 +327,14 @@ class _Response:
         await self.send({"type": "http.response.body", "body": body or b""})
 
     def _cors_headers(self) -> RawHeaders:
-        if not self.origin or not self._policy.allows_origin(self.origin):
+        origin = self.request.origin
+        if not self._policy.allows_origin(origin):
             return []
-        return [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-expose-headers", b"X-Request-ID"),
+            (b"vary", b"Origin"),
+        ]
 
 
 def _log_request(scope: Scope, method: str, response: _Response, seconds: float) -> None:
@@ -323,11 +345,12 @@ def _log_request(scope: Scope, method: str, response: _Response, seconds: float)
     if log.isEnabledFor(level):
         client, path = (scope.get("client") or ("-",))[0], visible(scope.get("raw_path", b"").decode("latin-1")[:100])
         fields = {"client": client, "method": method, "path": path, "status": status}
-        aborted = f" ({response.aborted})" if response.aborted else ""
-        text, extra = "%s %s %s %d, %.0f ms%s", fields | {"seconds": round(seconds, 4)}
+        aborted, request_id = f" ({response.aborted})" if response.aborted else "", response.request.request_id
+        text = "%s %s %s %d, %.0f ms%s, request %s"
+        extra = fields | {"seconds": round(seconds, 4), "request_id": request_id}
         if response.aborted:
             extra["aborted"] = response.aborted
-        log.log(level, text, *fields.values(), 1000 * seconds, aborted, extra={"fields": extra})
+        log.log(level, text, *fields.values(), 1000 * seconds, aborted, request_id, extra={"fields": extra})
 
 
 def _is_same_origin(origin: str, host: str) -> bool:
@@ -335,8 +358,8 @@ def _is_same_origin(origin: str, host: str) -> bool:
     return origin.partition("://")[2].lower() == host.lower()
 
 
-def _failure_message(scope: Scope, number: str) -> str:
+def _failure_message(scope: Scope, request_id: str) -> str:
     """Return the message of an internal error, with the prefix of its route if that has one."""
-    text = f"internal error; the server's log has the details under {number}."
+    text = f"internal error; the server's log has the details under {request_id}."
     prefix = getattr(scope.get("route"), "failure_prefix", "")
     return f"{prefix}{text}" if prefix else text.capitalize()

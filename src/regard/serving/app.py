@@ -10,24 +10,27 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import RedirectResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regard.errors import ConfigError, InputError
 from regard.serving.access import AccessMiddleware
 from regard.serving.errors import ERROR_RESPONSES, handle_http_error, handle_input_error, handle_validation_error
 from regard.serving.limits import BodyLimitMiddleware
 from regard.serving.page_files import INDEX, page_handlers
-from regard.serving.routes import add_routes
+from regard.serving.routes import add_routes, direct_routes
+from regard.serving.schemas import GZIP_MIN_BYTES, DirectRouteMiddleware
 from regard.serving.service import Service
 from regard.version import __version__
 
 WEB = Path(__file__).parent / "web"  # files for browsers
-GZIP_MIN_BYTES = 1_000
 GZIP_LEVEL = 4  # responses are local or small; higher levels cost more time than they save
 
 
 class CompressionMiddleware(GZipMiddleware):
     """Starlette's gzip, which requests that it would not change pass by: posts of clients without compression."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, GZIP_MIN_BYTES, GZIP_LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process one request."""
@@ -62,7 +65,14 @@ def build_app(service: Service, web: Path = WEB) -> FastAPI:
     app.state.service = service
     add_routes(app)
     app.add_middleware(BodyLimitMiddleware, limits=service.limits)
-    app.add_middleware(CompressionMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
+    app.add_middleware(CompressionMiddleware)
+    app.state.direct_routes = direct_routes()
+    app.add_middleware(
+        DirectRouteMiddleware,
+        routes=app.state.direct_routes,
+        limits=service.limits,
+        compress=CompressionMiddleware,
+    )
     app.add_middleware(AccessMiddleware, policy=service.access, metrics=service.metrics)
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(RequestValidationError, handle_validation_error)

@@ -96,9 +96,8 @@ class Batcher(Generic[Text, Job, Output]):
         max_queue: int,
         max_cost: int,
     ) -> None:
-        self._name = name
         self._process = process
-        self._metrics = metrics
+        self._metrics = metrics.of_model(name)
         self._cost_of = cost
         self._workers = workers
         self._max_queue = max_queue
@@ -111,7 +110,6 @@ class Batcher(Generic[Text, Job, Output]):
         self._running = 0  # batches
         self._last_was_shared = False  # whether the last batch had texts of several requests
         self._timer: asyncio.TimerHandle | None = None
-        metrics.queued.labels(name).set_function(lambda: self._requests)
 
     @property
     def is_full(self) -> bool:
@@ -121,7 +119,7 @@ class Batcher(Generic[Text, Job, Output]):
     def submit(self, texts: Sequence[Text], job: Job) -> "asyncio.Future[BatchResult[Output]]":
         """Queue the texts of a request; cancelling the future drops those that have not started."""
         if self.is_full:
-            self._metrics.rejected.labels(self._name).inc()
+            self._metrics.rejected.inc()
             raise self._queue_full()
         result: asyncio.Future[BatchResult[Output]] = asyncio.get_running_loop().create_future()
         request = _QueuedRequest(job, result, {}, len(texts))
@@ -129,6 +127,7 @@ class Batcher(Generic[Text, Job, Output]):
             result.set_result(BatchResult([], 0.0, 0.0, 0))
             return result
         self._requests += 1
+        self._metrics.queued.inc()
         result.add_done_callback(self._leave)
         queue = self._queues.setdefault(job, deque())
         for index, text in enumerate(texts):
@@ -146,8 +145,9 @@ class Batcher(Generic[Text, Job, Output]):
 
     def _leave(self, result: "asyncio.Future[BatchResult[Output]]") -> None:
         self._requests -= 1
+        self._metrics.queued.dec()
         if result.cancelled():
-            self._metrics.cancelled.labels(self._name).inc()
+            self._metrics.cancelled.inc()
 
     def _queue_full(self) -> ApiError:
         seconds = math.ceil(self._cost / self._cost_per_second) if self._cost_per_second else 1
@@ -177,8 +177,9 @@ class Batcher(Generic[Text, Job, Output]):
 
     def _next_batch(self) -> list[_QueuedText[Text, Job, Output]]:
         """Take the oldest text and the following ones with the same job; skip those of cancelled requests."""
-        job = min(self._queues, key=lambda job: self._queues[job][0].request.arrived)
-        queue, batch, cost = self._queues[job], list[_QueuedText[Text, Job, Output]](), 0
+        job, queue = min(self._queues.items(), key=lambda item: item[1][0].request.arrived)
+        batch: list[_QueuedText[Text, Job, Output]] = []
+        cost = 0
         while queue and (not batch or cost + queue[0].cost <= self._max_cost):
             text = queue.popleft()
             self._cost -= text.cost
@@ -220,8 +221,8 @@ class Batcher(Generic[Text, Job, Output]):
         seconds = processed.end - processed.start
         speed = sum(text.cost for text in batch) / max(seconds, 1e-6)
         self._cost_per_second = speed if not self._cost_per_second else 0.8 * self._cost_per_second + 0.2 * speed
-        self._metrics.batch_texts.labels(self._name).observe(len(batch))
-        self._metrics.texts.labels(self._name).inc(len(batch))
+        self._metrics.batch_texts.observe(len(batch))
+        self._metrics.texts.inc(len(batch))
         for text, output in zip(batch, processed.outputs, strict=True):
             request = text.request
             if request.result.done():

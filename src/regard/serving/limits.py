@@ -58,11 +58,11 @@ class BodyLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process one request."""
         if scope["type"] == "http":
-            receive = _BoundedBody(scope, receive, self._limits)
+            receive = BoundedBody(scope, receive, self._limits)
         await self._app(scope, receive, send)
 
 
-class _BoundedBody:
+class BoundedBody:
     """`receive` of a request that counts the bytes of its body."""
 
     def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:

@@ -1,5 +1,7 @@
 """Prometheus metrics of the server."""
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -7,11 +9,23 @@ BATCH_TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a creation time for every series doubles their number
 
 
+@dataclass(frozen=True)
+class ModelMetrics:
+    """Metrics of the queue of one model."""
+
+    batch_texts: Histogram
+    texts: Counter
+    rejected: Counter
+    cancelled: Counter
+    queued: Gauge
+
+
 class Metrics:
     """Counters, histograms and gauges of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._requests: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.requests = Counter(
             "regard_requests", "Requests by route and status.", ["route", "status"], registry=self.registry
         )
@@ -36,7 +50,32 @@ class Metrics:
             registry=self.registry,
         )
         self.queued = Gauge(
-            "regard_queued_requests", "Requests that are queued or processed.", ["model"], registry=self.registry
+            "regard_queued_requests",
+            "Requests that are queued or processed.",
+            ["model"],
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+
+    # prometheus_client takes long to find the series of labels, so each is looked up once
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        series = self._requests.get((route, status))
+        if series is None:
+            series = self.requests.labels(route, str(status)), self.request_seconds.labels(route)
+            self._requests[route, status] = series
+        series[0].inc()
+        series[1].observe(seconds)
+
+    def of_model(self, name: str) -> ModelMetrics:
+        """Return the metrics of a model's queue."""
+        return ModelMetrics(
+            self.batch_texts.labels(name),
+            self.texts.labels(name),
+            self.rejected.labels(name),
+            self.cancelled.labels(name),
+            self.queued.labels(name),
         )
 
     def render(self) -> bytes:

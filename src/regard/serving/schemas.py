@@ -1,7 +1,8 @@
 """Base classes of request bodies, fields that several routes share, and JSON responses."""
 
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi.routing import APIRoute, APIRouter
@@ -9,24 +10,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError, from_json
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regard.config.errors import did_you_mean
+from regard.errors import ConfigError, InputError
 from regard.serving.errors import (
     EMPTY_BODY_MESSAGE,
     JSON_TYPE,
     OPENAI_ERROR_RESPONSES,
     OPENAI_PATHS,
     ApiError,
+    handle_input_error,
     shorten_value,
     validation_message,
 )
-from regard.serving.limits import Limits, check_limits
+from regard.serving.limits import BoundedBody, Limits, check_limits
 
 PROBABILITY_DIGITS = 6
+GZIP_MIN_BYTES = 1_000  # of a response that is compressed, if the client accepts it
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
+_JSON_HEADER = (b"content-type", JSON_TYPE.encode())
+Compress = Callable[[ASGIApp], ASGIApp]
 Timeout = Annotated[float, Field(gt=0)]
 Body = TypeVar("Body", bound="RequestModel")
 
@@ -68,23 +73,61 @@ class OpenAIRouter(APIRouter):
         super().add_api_route(path, endpoint, **options)
 
 
-class DirectRoute(Route):
-    """Plain Starlette route that handles a path before its FastAPI route, which documents it.
+class DirectRequest(Request):
+    """Request whose body is read without Starlette's stream."""
 
-    Resolving FastAPI's dependencies takes longer than everything else that a small request needs, except for the
-    model (see docs/performance.md). The endpoint gets the request alone and reads its body with `parse_body`.
+    async def body(self) -> bytes:
+        """Return the body, which may be read once."""
+        message = await self.receive()
+        content: bytes = message.get("body", b"")
+        while message.get("more_body", False):
+            message = await self.receive()
+            content += message.get("body", b"")
+        return content
+
+
+@dataclass(frozen=True)
+class DirectRoute:
+    """Endpoint that handles POST requests to a path before the FastAPI route of this path, which documents it.
+
+    FastAPI's dependencies and middleware take longer than everything else that a small request needs, except for the
+    model (see docs/performance.md). The endpoint gets a `DirectRequest` alone and reads its body with `parse_body`.
     """
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], *, failure_prefix: str = "") -> None:
-        super().__init__(path, endpoint, methods=["POST"])
-        self.failure_prefix = failure_prefix
-        """Beginning of the message of an internal error, where the clients of a protocol read it."""
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    failure_prefix: str = ""
+    """Beginning of the message of an internal error, where the clients of a protocol read it."""
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Compare the whole path; other methods are left to the FastAPI route."""
-        if scope["type"] == "http" and scope["path"] == self.path and scope["method"] in (self.methods or ()):
-            return Match.FULL, {"route": self, "endpoint": self.endpoint, "path_params": {}}
-        return Match.NONE, {}
+
+class DirectRouteMiddleware:
+    """ASGI middleware that calls the endpoints of direct routes, with the limits and errors of all other routes."""
+
+    def __init__(self, app: ASGIApp, routes: Mapping[str, DirectRoute], limits: Limits, compress: Compress) -> None:
+        self._app = app
+        self._routes = routes
+        self._limits = limits
+        self._compress = compress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process one request."""
+        route = self._routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        request = DirectRequest(scope, BoundedBody(scope, receive, self._limits))
+        try:
+            response = await route.endpoint(request)
+        except ApiError as error:
+            response = error.response(route.path)
+        except (ConfigError, InputError) as error:
+            response = await handle_input_error(request, error)
+        if len(response.body) >= GZIP_MIN_BYTES:
+            await self._compress(response)(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+        await send({"type": "http.response.body", "body": response.body})
 
 
 class RequestModel(BaseModel):
@@ -186,6 +229,15 @@ def json_bytes(content: Any) -> bytes:
     return _JSON.encode(content).encode()
 
 
+class JsonResponse(Response):
+    """JSON response that is not validated again: for large or frequent responses."""
+
+    def __init__(self, content: Any) -> None:
+        self.status_code, self.background = 200, None
+        self.body = json_bytes(content)
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _JSON_HEADER]
+
+
 def json_response(content: Any) -> Response:
-    """Return a JSON response that is not validated again: for large or frequent responses."""
-    return Response(json_bytes(content), media_type=JSON_TYPE)
+    """Return a JSON response that is not validated again."""
+    return JsonResponse(content)

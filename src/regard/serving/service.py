@@ -3,15 +3,14 @@
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import Request
 
 from regard.config.errors import did_you_mean
-from regard.decoding.options import SearchOptions, search_options
+from regard.decoding.options import SearchOptions
 from regard.errors import RegardError
 from regard.machine import available_cores
 from regard.serving.access import AccessPolicy
@@ -26,6 +25,11 @@ from regard.serving.trace_store import TraceStore
 from regard.training.task import Ability
 
 log = logging.getLogger(__name__)
+
+
+@lru_cache(256)  # most requests have the same options
+def _search_options(beam: int, length_penalty: float, n_best: int) -> SearchOptions:
+    return SearchOptions(beam, length_penalty, n_best=n_best)
 
 
 class Service:
@@ -62,7 +66,8 @@ class Service:
         """Return the beam width and length penalty of a request: its own, else the server's, else the model's."""
         decoding = model.model.config.decoding
         default = min(decoding.beam, self.limits.max_beam) if self.beam is None else self.beam
-        return replace(search_options(decoding, beam or max(default, n_best), length_penalty), n_best=n_best)
+        alpha = decoding.length_penalty if length_penalty is None else length_penalty
+        return _search_options(beam or max(default, n_best), alpha, n_best)
 
     def _batcher(self, model: LoadedModel) -> Batcher[Any, Any, Any]:
         max_queue, max_cost = self.limits.max_queue, self.limits.batch_tokens

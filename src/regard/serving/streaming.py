@@ -32,7 +32,7 @@ async def wait_for_result(
     work = asyncio.ensure_future(result)
     quick = min(timeout, DISCONNECT_WATCH_SECONDS)
     try:
-        await asyncio.wait((work,), timeout=quick)
+        await _wait_briefly(work, quick)
         if not work.done():
             await _wait_while_connected(request, work, timeout - quick)
         if work.done():
@@ -42,6 +42,24 @@ async def wait_for_result(
         if not work.done():
             work.cancel()
             await asyncio.wait((work,))
+
+
+async def _wait_briefly(work: "asyncio.Future[Result]", timeout: float) -> None:
+    """Wait until the work is done or the timeout passes: `asyncio.wait` for one future, in half the time."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = loop.call_later(timeout, wake)
+    work.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        work.remove_done_callback(wake)
 
 
 async def _wait_while_connected(request: Request, work: "asyncio.Future[Result]", timeout: float) -> None:
@@ -115,12 +133,10 @@ class GenerationPool:
     """
 
     def __init__(self, name: str, metrics: Metrics, *, workers: int, max_queue: int) -> None:
-        self._name = name
-        self._metrics = metrics
+        self._metrics = metrics.of_model(name)
         self._max_requests = max_queue + workers
         self._requests = 0  # queued or running
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"generate-{name}")
-        metrics.queued.labels(name).set_function(lambda: self._requests)
 
     @property
     def is_full(self) -> bool:
@@ -130,9 +146,10 @@ class GenerationPool:
     async def stream(self, generate: Generate, texts: int) -> AsyncIterator[TextChunk]:
         """Yield the chunks of `texts` texts as they are generated; closing the iterator stops the generation."""
         if self.is_full:
-            self._metrics.rejected.labels(self._name).inc()
+            self._metrics.rejected.inc()
             raise queue_full_error(self._max_requests)
         self._requests += 1
+        self._metrics.queued.inc()
         queue = _ChunkQueue(asyncio.get_running_loop())
         future = self._threads.submit(queue.run, generate)
         future.add_done_callback(lambda _: queue.loop.call_soon_threadsafe(self._leave))
@@ -141,9 +158,9 @@ class GenerationPool:
                 if isinstance(chunk, Exception):
                     raise chunk
                 yield chunk
-            self._metrics.texts.labels(self._name).inc(texts)
+            self._metrics.texts.inc(texts)
         except BaseException:
-            self._metrics.cancelled.labels(self._name).inc()
+            self._metrics.cancelled.inc()
             raise
         finally:
             queue.stopped.set()
@@ -155,6 +172,7 @@ class GenerationPool:
 
     def _leave(self) -> None:
         self._requests -= 1
+        self._metrics.queued.dec()
 
 
 class _ChunkQueue:

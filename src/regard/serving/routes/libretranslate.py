@@ -228,7 +228,8 @@ async def suggest() -> Response:
 async def _read_fields(request: Request) -> dict[str, Any]:
     """Return the fields of a request: from JSON, from a form, or from the query string."""
     body = await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
+    kind = content_type.partition(b";")[0].strip().lower().decode("latin-1")
     if kind == "application/json" or kind.endswith("+json"):
         try:
             return parse_json_object(body)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from regard.choices import TextFormat
 from regard.decoding.domain import DomainFlag
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, TranslationOptions
-from regard.serving.access import bearer_credentials, check_api_key
+from regard.serving.access import check_request_key
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
 from regard.serving.loaded_models import LoadedModel
@@ -116,7 +116,7 @@ async def translate(body: TranslateRequest, request: Request, service: ServiceDe
 async def _translate_directly(request: Request) -> Response:
     service: Service = request.app.state.service
     content = await request.body()
-    check_api_key(service.access, bearer_credentials(request))
+    check_request_key(service.access, request)
     return await translate(parse_body(content, TranslateRequest), request, service)
 
 
@@ -140,9 +140,13 @@ def _options(body: TranslateRequest, service: Service, model: LoadedModel) -> Tr
             f"patience: {body.patience:g} times a beam of {search.beam} ends the search before n_best = {body.n_best} "
             "hypotheses are finished; raise it.",
         )
-    constraints = OutputConstraints(body.min_tokens, body.max_tokens)
+    if (body.coverage_penalty, body.patience, body.min_tokens, body.max_tokens) != (0.0, None, 1, None):
+        constraints = OutputConstraints(body.min_tokens, body.max_tokens)
+        search = replace(
+            search, coverage_penalty=body.coverage_penalty, patience=body.patience, constraints=constraints
+        )
     return TranslationOptions(
-        replace(search, coverage_penalty=body.coverage_penalty, patience=body.patience, constraints=constraints),
+        search,
         body.split_sentences,
         body.max_source_tokens,
         body.prefix,
