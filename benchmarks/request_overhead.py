@@ -133,7 +133,9 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.calls)))
         return
-    sources = {"this checkout": Path(__file__).parents[1]} | ({"baseline": options.baseline} if options.baseline else {})
+    sources = {"this checkout": Path(__file__).parents[1]} | (
+        {"baseline": options.baseline} if options.baseline else {}
+    )
     rounds: dict[str, list[dict[str, list[float]]]] = {name: [] for name in sources}
     for number in range(options.rounds):
         for name in sources if number % 2 == 0 else reversed(sources):

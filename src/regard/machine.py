@@ -11,9 +11,23 @@ M_TOP_PAD = -2
 M_MMAP_MAX = -4
 
 
+_core_limit: int | None = None
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if _core_limit is None else min(cores, _core_limit)
+
+
+def limit_cores(count: int) -> None:
+    """Use at most this many cores in this process and those that it starts; call it before torch is imported.
+
+    PyTorch follows OMP_NUM_THREADS, which stays as it is if it is set.
+    """
+    global _core_limit
+    _core_limit = count
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
 
 
 def processor_name() -> str:

@@ -124,7 +124,17 @@ def test_random_model_names(server: RunningServer) -> None:
 
 @pytest.mark.parametrize(
     "route",
-    ["/languages", "/frontend/settings", "/v1/about", "/v1/models", "/health", "/healthz", "/readyz", "/metrics"],
+    [
+        "/languages",
+        "/frontend/settings",
+        "/v1/about",
+        "/v1/models",
+        "/health",
+        "/livez",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    ],
 )
 def test_get_routes(server: RunningServer, route: str) -> None:
     operation(server, route, "GET").Case().call_and_validate(checks=CHECKS)

@@ -104,7 +104,16 @@ class TestApiKey:
             assert locked.post("/v1/translate", content=content).status_code == 401
 
     def test_every_route_needs_the_key_unless_it_is_public(self, locked: RunningServer) -> None:
-        public = {"/translate", "/detect", "/languages", "/frontend/settings", "/health", "/healthz", "/readyz"}
+        public = {
+            "/translate",
+            "/detect",
+            "/languages",
+            "/frontend/settings",
+            "/health",
+            "/livez",
+            "/healthz",
+            "/readyz",
+        }
         for path, operations in locked.get("/openapi.json").json()["paths"].items():
             for method, operation in operations.items():
                 assert ("security" in operation) == (path not in public), path
@@ -136,7 +145,7 @@ class TestApiKey:
             assert server.post("/translate", BODY | {"api_key": key}).is_success
 
     def test_health_and_documentation_are_public(self, locked: RunningServer) -> None:
-        for path in ("/health", "/healthz", "/readyz", "/languages", "/docs", "/openapi.json"):
+        for path in ("/health", "/livez", "/healthz", "/readyz", "/languages", "/docs", "/openapi.json"):
             assert locked.get(path).is_success
         assert locked.get("/frontend/settings").json()["keyRequired"] is True
 
@@ -361,7 +370,9 @@ class TestNothingLeaks:
         with run_server(Service(loaded_models[2:])) as server:
             response = server.post("/v1/completions", {"model": "writer", "prompt": "w4", "stream": True})
         assert "w9" in response.text
-        assert "Internal error; the server's log has the details." in response.text
+        request_id = response.headers["x-request-id"]
+        assert f"Internal error; the server's log has the details under {request_id}." in response.text
+        assert f"the stream of request {request_id} failed" in caplog.text
         assert "secret" not in response.text
         assert "secret" in caplog.text
         assert "[DONE]" not in response.text
@@ -562,7 +573,9 @@ class TestAbortedResponses:
             thread.join(TEST_TIMEOUT)
         assert received.endswith(b"half")
         (message,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert re.fullmatch(r"127\.0\.0\.1 GET / 200, \d+ ms \(The request timed out\.\), request [0-9a-f]{16}", message)
+        assert re.fullmatch(
+            r"127\.0\.0\.1 GET / 200, \d+ ms \(The request timed out\.\), request [0-9a-f]{16}", message
+        )
         assert not any(record.exc_info for record in caplog.records)
 
     def test_pipelined_requests_of_a_client_that_resets(

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,23 +29,32 @@ from regard.cli.options import (
 EXAMPLES = examples(
     "regard serve en-it=runs/en-it --port 8000",
     "regard serve en-it=runs/demo book=runs/book --host 0.0.0.0 --api-key-file key.txt",
+    "regard serve en-it@v1=runs/a en-it@v2=runs/b --default en-it@v1 --workers 4",
 )
 LOG_FORMATS = ("text", "json")
 
 if TYPE_CHECKING:
-    from regard.serving.loaded_models import LoadedModel
+    from regard.serving.service import Service
 
 
 def run(
     models: Annotated[
         list[str],
         argument(
-            "Model or run folders, or name=folder; a translator's languages in brackets, as in mine[en-it]=runs/demo.",
+            "Model or run folders, or name=folder; a version after @, as in mine@v2=runs/new; a translator's languages "
+            "in brackets, as in mine[en-it]=runs/demo.",
             "MODEL",
         ),
     ],
     host: Annotated[str, option(SERVER_PANEL, help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option(SERVER_PANEL, help="Port to listen on; 0 is any free port.")] = 8000,
+    workers: Annotated[
+        int, option(SERVER_PANEL, min=1, max=256, help="Processes that serve the port; each loads the models.")
+    ] = 1,
+    threads: Annotated[
+        int | None,
+        option(SERVER_PANEL, min=1, help="CPU threads of each worker; by default the cores divided by the workers."),
+    ] = None,
     api_key_file: Annotated[
         Path | None,
         option(
@@ -73,6 +84,14 @@ def run(
             metavar="ADDRESS",
         ),
     ] = None,
+    default: Annotated[
+        list[str] | None,
+        option(
+            MODEL_PANEL,
+            help="Model that requests get for its name without a version; by default the newest. Repeatable.",
+            metavar="NAME@VERSION",
+        ),
+    ] = None,
     source_language: Annotated[
         str | None,
         option(MODEL_PANEL, help="Source language of translators that name none, such as en.", metavar="CODE"),
@@ -90,6 +109,15 @@ def run(
     timeout: Annotated[
         float, option(LIMITS_PANEL, min=0.1, max=86_400, help="Seconds until a request is aborted.")
     ] = 30.0,
+    drain_seconds: Annotated[
+        float | None,
+        option(
+            LIMITS_PANEL,
+            min=0,
+            max=86_400,
+            help="Seconds for running requests when the server shuts down; by default --timeout.",
+        ),
+    ] = None,
     max_body: Annotated[int, option(LIMITS_PANEL, min=1, help="Bytes of a request body.")] = 1_000_000,
     max_characters: Annotated[int, option(LIMITS_PANEL, min=1, help="Characters of all texts of a request.")] = 20_000,
     max_texts: Annotated[int, option(LIMITS_PANEL, min=1, help="Texts of a request.")] = 256,
@@ -107,49 +135,87 @@ def run(
 ) -> None:
     """Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md."""
     from regard.errors import ConfigError
-    from regard.serving.access import read_api_key, resolve_access
-    from regard.serving.limits import Limits
-    from regard.serving.loaded_models import load_models
-    from regard.serving.server import bind_socket, serve
-    from regard.serving.service import Service
 
     check_engine(engine, precision)
     check_choice("--log-format", log_format, LOG_FORMATS)
     if beam is not None and beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; lower --beam, or raise --max-beam.")
-    key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
-    access = resolve_access(
-        host,
-        key=key,
-        no_auth=no_auth,
-        names=tuple(allow_host or ()),
-        origins=tuple(cors or ()),
-        proxies=tuple(trusted_proxy or ()),
-    )
-    limits = Limits(
-        max_body_bytes=max_body,
-        max_characters=max_characters,
-        max_texts=max_texts,
-        max_beam=max_beam,
-        max_tokens=max_tokens,
-        max_queue=max_queue,
-        timeout=timeout,
-    )
-    loaded = load_models(
-        models,
-        languages=(source_language, target_language),
-        engine=engine,  # type: ignore[arg-type]  # checked above
-        precision=precision,  # type: ignore[arg-type]
-    )
-    bound = bind_socket(host, port)
-    names = ", ".join(_describe(model) for model in loaded)
+    with _prepared(workers, threads):  # before the imports, some of which read the environment
+        from regard.serving.access import read_api_key, resolve_access
+        from regard.serving.limits import Limits
+        from regard.serving.loaded_models import check_arguments, load_models
+        from regard.serving.server import bind_socket, drain_seconds_of, serve, socket_url
+        from regard.serving.service import Service
+        from regard.serving.workers import Supervisor
 
-    def report_url(url: str) -> None:
-        if not quiet:
-            print_text(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
+        key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
+        access = resolve_access(
+            host,
+            key=key,
+            no_auth=no_auth,
+            names=tuple(allow_host or ()),
+            origins=tuple(cors or ()),
+            proxies=tuple(trusted_proxy or ()),
+        )
+        limits = Limits(
+            max_body_bytes=max_body,
+            max_characters=max_characters,
+            max_texts=max_texts,
+            max_beam=max_beam,
+            max_tokens=max_tokens,
+            max_queue=max_queue,
+            timeout=timeout,
+            drain_seconds=drain_seconds,
+        )
 
-    _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING, log_format)
-    serve(Service(loaded, limits, access, beam), bound, report_url)
+        def make_service() -> Service:
+            loaded = load_models(
+                models,
+                languages=(source_language, target_language),
+                engine=engine,  # type: ignore[arg-type]  # checked above
+                precision=precision,  # type: ignore[arg-type]
+                defaults=default or (),
+            )
+            return Service(loaded, limits, access, beam)
+
+        def report(names: str, url: str) -> None:
+            if not quiet:
+                by = f" with {workers} workers" if workers > 1 else ""
+                print_text(f"regard: {names} at {url}{by} (Ctrl-C stops)", file=sys.stderr, flush=True)
+
+        if workers > 1:
+            check_arguments(models, default or ())
+            bound = bind_socket(host, port)
+            _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING, log_format)
+            url = socket_url(bound)
+            Supervisor(
+                make_service,
+                bound,
+                workers,
+                drain_seconds=drain_seconds_of(limits),
+                describe=_describe,
+                on_ready=lambda names: report(names, url),
+            ).run()
+            return
+        service = make_service()
+        bound = bind_socket(host, port)
+        _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING, log_format)
+        serve(service, bound, lambda url: report(_describe(service), url))
+
+
+@contextmanager
+def _prepared(workers: int, threads: int | None) -> Iterator[None]:
+    """Set up the environment of the server's processes."""
+    from regard.machine import limit_cores
+    from regard.serving.workers import prepared_workers
+
+    if workers > 1:
+        with prepared_workers(workers, threads):
+            yield
+        return
+    if threads is not None:
+        limit_cores(threads)
+    yield
 
 
 class JsonFormatter(logging.Formatter):
@@ -160,6 +226,7 @@ class JsonFormatter(logging.Formatter):
         content = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
+            "process": record.process,
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
@@ -178,5 +245,9 @@ def _log_to_stderr(level: int, log_format: str) -> None:
     logger.setLevel(level)
 
 
-def _describe(model: "LoadedModel") -> str:
-    return f"{model.name} ({model.source_language}-{model.target_language})" if model.translates else model.name
+def _describe(service: "Service") -> str:
+    """Return the names of the models, with the languages of translators."""
+    return ", ".join(
+        f"{model.name} ({model.source_language}-{model.target_language})" if model.translates else model.name
+        for model in service.models
+    )

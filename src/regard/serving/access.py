@@ -1,5 +1,6 @@
 """Access control: allowed host names, origins and the API key, and the middleware around every request."""
 
+import asyncio
 import hmac
 import logging
 import os
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import ConfigError, DataError
-from regard.serving.errors import CLIENT_CLOSED_STATUS, JSON_TYPE, ApiError
+from regard.serving.errors import CLIENT_CLOSED_STATUS, JSON_TYPE, ApiError, shutdown_error
 from regard.serving.metrics import Metrics
 from regard.visible_text import visible
 
@@ -215,6 +216,7 @@ class AccessMiddleware:
         start = time.perf_counter()
         method = scope["method"]
         headers = _RequestHeaders(scope["headers"])
+        scope["request_id"] = headers.request_id
         response = _Response(send, self._policy, headers, headers_only=method == "HEAD")
         if response.headers_only:
             scope = {**scope, "method": "GET"}  # a copy: uvicorn needs the original method
@@ -227,6 +229,8 @@ class AccessMiddleware:
                 await self._app(scope, receive, response.send)
         except ApiError as error:
             await response.send_error(error, scope["path"])
+        except asyncio.CancelledError:  # the time to drain has passed; uvicorn cancels for no other reason
+            await response.send_error(shutdown_error(), scope["path"])
         except Exception:
             failed = True
             log.exception("request %s failed", headers.request_id, extra={"fields": {"request_id": headers.request_id}})

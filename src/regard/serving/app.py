@@ -117,9 +117,8 @@ def _add_choices(schema: dict[str, Any], service: Service) -> None:
     ability = schema.pop("x-ability", None)
     if ability is None:
         return
-    models = service.with_ability(None if ability == "any" else ability)
     if "model" in schema["properties"]:
-        choices = {"model": [model.name for model in models]}
+        choices = {"model": service.names(None if ability == "any" else ability)}
     else:
         languages = service.languages
         choices = {"source": ["auto", *languages] if languages else [], "target": languages}

@@ -54,6 +54,7 @@ _DESCRIPTIONS = {
     421: "The Host header does not name this server.",
     429: "The queue is full; Retry-After has the seconds to wait.",
     500: "The server failed; its log has the details.",
+    503: "The server is shutting down; Retry-After has the seconds to wait.",
     504: "The request timed out.",
 }
 Responses = dict[int | str, dict[str, Any]]
@@ -107,6 +108,12 @@ def queue_full_error(max_queue: int, seconds: int = 1) -> ApiError:
         code="rate_limit_exceeded",
         headers={"retry-after": str(seconds)},
     )
+
+
+def shutdown_error() -> ApiError:
+    """Return the error of a request that a server cannot answer because it is shutting down."""
+    headers = {"retry-after": "1", "connection": "close"}
+    return ApiError(503, "The server is shutting down; send the request again.", headers=headers)
 
 
 async def handle_http_error(request: Request, error: Exception) -> Response:

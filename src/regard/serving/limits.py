@@ -26,6 +26,8 @@ class Limits:
     """Queued requests per model; further requests get 429."""
     timeout: float = 30.0
     """Seconds until a request is aborted."""
+    drain_seconds: float | None = None
+    """Seconds that running requests get when the server shuts down; None: as long as their timeout."""
     batch_tokens: int = 1_024
     """Approximate tokens of all hypotheses in a batch."""
     max_trace_characters: int = 600
@@ -63,7 +65,7 @@ class BodyLimitMiddleware:
 
 
 class BoundedBody:
-    """`receive` of a request that counts the bytes of its body."""
+    """`receive` of a request that bounds the size and the time of its body."""
 
     def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:
         self._scope = scope
@@ -74,6 +76,7 @@ class BoundedBody:
         self._complete = False
 
     async def __call__(self) -> Message:
+        """Receive a message."""
         if self._complete:
             return await self._receive()
         if self._deadline is None:

@@ -1,8 +1,10 @@
 """Models that are loaded for serving: name, languages, abilities, and the calls that worker threads make.
 
-On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`. An encoder job says what the texts of a
-batch are used for; each text gets the output that it would get alone. Texts with equal jobs share batches, so a job has
-everything that must be the same for all of them.
+On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`; the name may have a version, as in
+`name@v2=folder`. Requests with a name without a version get the default version of that name.
+
+An encoder job says what the texts of a batch are used for; each text gets the output that it would get alone. Texts
+with equal jobs share batches, so a job has everything that must be the same for all of them.
 """
 
 import re
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from regard.api import Model, load
 from regard.choices import EngineName, Pooling, Precision
 from regard.config import TagHeadConfig
+from regard.config.errors import did_you_mean
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
 from regard.decoding.encoder_inference import (
     TextEncoder,
@@ -45,7 +48,8 @@ ABILITY_PHRASES: dict[Ability, str] = {
 }
 MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
 _ARGUMENT = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
-_NAME = re.compile(r"[\w.@:-]{1,100}")
+_NAME = re.compile(r"(?=.{1,100}$)[\w.:-]+(@[\w.:-]+)?")
+_NUMBERS = re.compile(r"([0-9]+)")
 
 
 def describe_abilities(names: Sequence[Ability]) -> str:
@@ -193,6 +197,8 @@ class LoadedModel:
                 "it cannot be served. Use regard translate with --parses."
             )
         self.name = name
+        self.base_name, _, self.version = name.partition("@")
+        """Name without the version, and the version; empty if the model has none."""
         self.model = model
         self.abilities = abilities(model.config)
         self.source_language, self.target_language = languages
@@ -285,19 +291,63 @@ def load_models(
     languages: tuple[str | None, str | None] = (None, None),
     engine: EngineName = "auto",
     precision: Precision = "int8",
+    defaults: Sequence[str] = (),
 ) -> list[LoadedModel]:
-    """Load the models of a command line; `languages` are source and target of translators that name none."""
+    """Load the models of a command line.
+
+    `languages` are source and target of translators that name none, `defaults` the names with the default versions.
+    """
+    parsed = check_arguments(arguments, defaults)
     models: dict[str, LoadedModel] = {}
-    for text in arguments:
-        name, folder, own = parse_model_argument(text)
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"{text}: {name!r} is not a valid model name; choose one, as in en-it={folder}.")
-        if name in models:
-            raise ConfigError(
-                f"{text}: there is already a model named {name}; choose another name, as in other={folder}."
-            )
+    for name, folder, own in parsed:
         model = load(folder)
         guessed = own or guess_languages(folder)
         pair = own or (languages[0] or guessed[0], languages[1] or guessed[1])
         models[name] = LoadedModel(name, model, pair, engine, precision)
-    return list(models.values())
+    return order_versions(list(models.values()), defaults)
+
+
+def check_arguments(arguments: Iterable[str], defaults: Sequence[str] = ()) -> list[ServedModelArgument]:
+    """Parse the models of a command line, without loading them."""
+    parsed: dict[str, ServedModelArgument] = {}
+    for text in arguments:
+        argument = parse_model_argument(text)
+        name, folder = argument.name, argument.folder
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{text}: {name!r} is not a valid model name; choose one, as in en-it={folder}.")
+        if name in parsed:
+            raise ConfigError(
+                f"{text}: there is already a model named {name}; choose another name, as in other={folder}."
+            )
+        parsed[name] = argument
+    bases: dict[str, str] = {}
+    for name in defaults:
+        if name not in parsed:
+            hint = did_you_mean(name, list(parsed))
+            raise ConfigError(f"--default {name}: is not one of the models{hint}; pass name@version of one of them.")
+        other = bases.setdefault(name.partition("@")[0], name)
+        if other != name:
+            raise ConfigError(f"--default {name}: {other} is already the default; a name has one default version.")
+    return list(parsed.values())
+
+
+def order_versions(models: Sequence[LoadedModel], defaults: Sequence[str] = ()) -> list[LoadedModel]:
+    """Return the models in their order, but all versions of a name together, and its default version first.
+
+    The default version is in `defaults`, or it is the newest: the last one by name, where numbers count as numbers. A
+    model without a version comes before the versions of its name.
+    """
+    names = list(dict.fromkeys(model.base_name for model in models))
+    newest = sorted(models, key=lambda model: version_key(model.version), reverse=True)
+    newest.sort(key=lambda model: (names.index(model.base_name), model.name not in defaults, model.version != ""))
+    return newest
+
+
+def version_key(version: str) -> tuple[tuple[bool, int, str], ...]:
+    """Return the key by which versions are sorted: numbers as numbers, everything else as text.
+
+    >>> sorted(["v10", "v2", "2024-12", "v2.1"], key=version_key)
+    ['2024-12', 'v2', 'v2.1', 'v10']
+    """
+    parts = (part for part in _NUMBERS.split(version) if part)
+    return tuple((False, int(part), "") if _NUMBERS.fullmatch(part) else (True, 0, part) for part in parts)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from regard.errors import ConfigError, RegardError, ServerError
 from regard.serving.app import build_app
+from regard.serving.limits import Limits
 from regard.serving.service import Service
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -23,6 +25,8 @@ KEEP_ALIVE_SECONDS = 30  # that a connection may be idle
 MAX_HEAD_SECONDS = 20.0  # until the head of a request is complete
 MAX_HEAD_BYTES = 65_536
 INTERRUPTED_EXIT_CODE = 130
+EXIT_SECONDS = 5.0  # for threads to end, after running requests have been aborted
+LOST_REQUESTS = b"regard: stopped; unfinished requests are lost.\n"
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -105,28 +109,52 @@ def build_server(service: Service) -> uvicorn.Server:
         ws="none",
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        # every accepted request has a timeout; after it, there is nothing left to wait for
-        timeout_graceful_shutdown=round(service.limits.timeout) + 1,
+        timeout_graceful_shutdown=drain_seconds_of(service.limits),  # type: ignore[arg-type]  # any number works
     )
     logging.getLogger("uvicorn.error").addFilter(_is_new_to_log)
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # invalid forms get 400
-    return Server(config)
+    return Server(config, service)
+
+
+def drain_seconds_of(limits: Limits) -> float:
+    """Return the seconds that running requests get when the server shuts down."""
+    # every accepted request has a timeout; after it, there is nothing left to wait for
+    return limits.timeout + 1 if limits.drain_seconds is None else limits.drain_seconds
 
 
 def _is_new_to_log(record: logging.LogRecord) -> bool:
-    """Drop uvicorn's line about an aborted response: `AccessMiddleware` has logged the request with the reason."""
-    return record.msg != "ASGI callable returned without completing response."
+    """Drop uvicorn's lines about aborted responses: `AccessMiddleware` logs each request with the reason."""
+    return not str(record.msg).startswith(("ASGI callable returned without completing", "Cancel %s running task(s)"))
 
 
 class Server(uvicorn.Server):
-    """Server that finishes accepted requests at the first signal and exits at once at the second Ctrl-C."""
+    """Server that drains at the first signal: it accepts no connections and finishes running requests.
+
+    After the time to drain, requests that still run get 503. A second Ctrl-C exits at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal."""
+        if sig == signal.SIGINT and multiprocessing.parent_process() is not None:
+            return  # Ctrl-C reaches all processes of a terminal; the supervisor stops its workers
         if self.should_exit and sig == signal.SIGINT:
-            os.write(2, b"regard: stopped; unfinished requests are lost.\n")
+            os.write(2, LOST_REQUESTS)
             os._exit(INTERRUPTED_EXIT_CODE)  # running threads would keep the interpreter alive
+        if not self.should_exit:
+            self._service.is_draining = True
+            limit = threading.Timer(drain_seconds_of(self._service.limits) + EXIT_SECONDS, os._exit, (0,))
+            limit.daemon = True  # a batch that never ends must not keep the process alive
+            limit.start()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Shut down as uvicorn does; the server is no longer ready."""
+        self._service.is_draining = True
+        await super().shutdown(sockets)
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):

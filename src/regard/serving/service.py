@@ -43,11 +43,17 @@ class Service:
         beam: int | None = None,
     ) -> None:
         self.models = models
+        self._by_name: dict[str, LoadedModel] = {}
+        for model in models:
+            self._by_name.setdefault(model.base_name, model)  # the default version is the first
+            self._by_name[model.name] = model
         self.limits = Limits() if limits is None else limits
         self.access = AccessPolicy() if access is None else access
         self.beam = beam
         """Beam width of requests that set none; None: that of the model."""
         self.metrics = Metrics()
+        self.is_draining = False
+        """Whether the server is shutting down: it finishes running requests and is no longer ready for others."""
         self._reloading = threading.Lock()
         self.traces = TraceStore(self.limits.max_traces, self.limits.max_queue)
         self.batchers: dict[str, Batcher[Any, Any, Any]] = {}
@@ -117,14 +123,22 @@ class Service:
         """Return the models with an ability; None returns all models."""
         return [model for model in self.models if ability is None or ability in model.abilities]
 
+    def names(self, ability: Ability | None = None) -> list[str]:
+        """Return the names that requests for an ability may use: of models, and without version of their defaults."""
+        return [name for name, model in self._by_name.items() if ability is None or ability in model.abilities]
+
+    def is_default(self, model: LoadedModel) -> bool:
+        """Return whether a model is the default version of its name."""
+        return self._by_name[model.base_name] is model
+
     def model(self, name: str | None, ability: Ability | None = None) -> LoadedModel:
-        """Return the model of a name; without a name, the first one with the ability."""
-        candidates = self.with_ability(ability)
-        if name is None and candidates:
-            return candidates[0]
-        model = next((model for model in self.models if model.name == name), None)
+        """Return the model of a name, which may omit the version; without a name, the first one with the ability."""
+        model = None if name is None else self._by_name.get(name)
         if model is None:
-            hint = did_you_mean(name or "", [model.name for model in candidates])
+            candidates = self.with_ability(ability)
+            if name is None and candidates:
+                return candidates[0]
+            hint = did_you_mean(name or "", self.names(ability))
             message = f"There is no model {name!r}{hint}."
             if name is None:
                 message = "No model is served." if ability is None else f"No model can {ABILITY_PHRASES[ability]}."
@@ -153,6 +167,7 @@ class Service:
                 except (RegardError, OSError) as error:
                     log.error("%s was not reloaded: %s", model.name, error)
                 else:
+                    self.traces.discard(model)  # they belong to the old model, and keep it in memory
                     log.warning("%s was reloaded", model.name)
             self.__dict__.pop("vocabularies", None)  # they have the old tokenizers
 

@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
@@ -72,6 +73,11 @@ class TraceStore:
         """Read something from a stored trace."""
         return self._submit(lambda: self._read(trace_id, read))
 
+    def discard(self, model: LoadedModel) -> None:
+        """Drop the traces of a model, which has been loaded again."""
+        with suppress(RuntimeError):  # the store is closed
+            self._thread.submit(self._discard, model)
+
     async def close(self) -> None:
         """Finish the accepted requests and stop the thread."""
         await asyncio.to_thread(self._thread.shutdown)
@@ -83,6 +89,10 @@ class TraceStore:
         self._requests += 1
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
         return asyncio.wrap_future(future)
+
+    def _discard(self, model: LoadedModel) -> None:
+        for trace_id in [trace_id for trace_id, stored in self._traces.items() if stored.model is model]:
+            del self._traces[trace_id]
 
     def _leave(self) -> None:
         self._requests -= 1

@@ -55,10 +55,13 @@ async def completions(body: CompletionRequest, request: Request, service: Servic
     except BaseException:
         await chunks.close()
         raise
-    return StreamingResponse(_events(completion, chunks, deadline), media_type=EVENT_STREAM)
+    events = _events(completion, chunks, deadline, request.scope["request_id"])
+    return StreamingResponse(events, media_type=EVENT_STREAM)
 
 
-async def _events(completion: Completion, chunks: PeekableStream[TextChunk], deadline: float) -> AsyncIterator[bytes]:
+async def _events(
+    completion: Completion, chunks: PeekableStream[TextChunk], deadline: float, request_id: str
+) -> AsyncIterator[bytes]:
     """Yield the completion as server-sent events; an error is the last event."""
     try:
         choices = completion.choices()
@@ -76,8 +79,9 @@ async def _events(completion: Completion, chunks: PeekableStream[TextChunk], dea
         message = error.message if isinstance(error, ApiError) else str(error)
         yield _event(ApiError(500, message).body("/v1/completions"))
     except Exception:
-        log.exception("a stream failed")
-        yield _event(ApiError(500, "Internal error; the server's log has the details.").body("/v1/completions"))
+        log.exception("the stream of request %s failed", request_id, extra={"fields": {"request_id": request_id}})
+        message = f"Internal error; the server's log has the details under {request_id}."
+        yield _event(ApiError(500, message).body("/v1/completions"))
     finally:
         await chunks.close()
 
@@ -205,7 +209,7 @@ async def list_models(service: ServiceDependency) -> ModelsResponse:
 
 @router.get("/v1/models/{name}", summary="Get a model")
 async def get_model(name: str, service: ServiceDependency) -> ModelItem:
-    """Return a model by its name."""
-    if all(model.name != name for model in service.models):
+    """Return a model by its name; without a version, the default one."""
+    if name not in service.names():
         raise ApiError(404, f"There is no model {name[:60]!r}.", code="model_not_found")
-    return ModelItem(id=name)
+    return ModelItem(id=service.model(name).name)

@@ -21,7 +21,7 @@ from regard.files import read_regular_file
 from regard.html import Markup, base_style, join, table, tag
 from regard.labs import REPORT, all_labs
 from regard.models.folder_files import CARD_FILE
-from regard.serving.errors import ApiError, ErrorResponse
+from regard.serving.errors import ApiError, ErrorResponse, shutdown_error
 from regard.serving.languages import language_name
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import JsonRoute
@@ -45,19 +45,25 @@ class StatusResponse(BaseModel):
     status: str
 
 
-@public_router.get("/healthz", summary="Whether the server is alive")
-async def healthz() -> StatusResponse:
-    """Liveness check."""
+@public_router.get("/livez", summary="Whether the server is alive")
+@public_router.get("/healthz", summary="Whether the server is alive (older name of /livez)")
+async def livez() -> StatusResponse:
+    """Liveness check: the server responds, also while it is shutting down."""
     return StatusResponse(status="ok")
 
 
 @public_router.get(
     "/readyz",
     summary="Whether the server accepts requests",
-    responses={503: {"model": ErrorResponse, "description": "A queue is full."}},
+    responses={503: {"model": ErrorResponse, "description": "A queue is full, or the server is shutting down."}},
 )
 async def readyz(service: ServiceDependency) -> StatusResponse:
-    """Readiness check: 503 while the queue of a model is full."""
+    """Readiness check: 503 while the queue of a model is full, or the server is shutting down.
+
+    The server accepts connections when all models are loaded and warmed up.
+    """
+    if service.is_draining:
+        raise shutdown_error()
     full = [name for name, queue in service.queues.items() if queue.is_full]
     if full:
         raise ApiError(503, f"The queue of {', '.join(full)} is full.", headers={"retry-after": "1"})
@@ -89,6 +95,10 @@ class ModelInfo(BaseModel):
     """Served model: what it can do, its settings and its model card."""
 
     name: str
+    version: str | None = None
+    """Version in the name, after `@`."""
+    default: bool
+    """Whether requests with the name alone, without a version, get this model."""
     abilities: list[Ability]
     source: LanguageItem | None = None
     target: LanguageItem | None = None
@@ -134,12 +144,12 @@ def _about(service: Service) -> AboutResponse:
             max_trace_characters=limits.max_trace_characters,
             max_beam=limits.max_beam,
         ),
-        models=[_model_info(model) for model in service.models],
+        models=[_model_info(model, service.is_default(model)) for model in service.models],
         labs={lab.name: lab.claim for lab in all_labs()},
     )
 
 
-def _model_info(loaded: LoadedModel) -> ModelInfo:
+def _model_info(loaded: LoadedModel, is_default: bool) -> ModelInfo:
     config = loaded.model.config.model
     languages = {}
     if loaded.translates:
@@ -149,6 +159,8 @@ def _model_info(loaded: LoadedModel) -> ModelInfo:
         }
     return ModelInfo(
         name=loaded.name,
+        version=loaded.version or None,
+        default=is_default,
         abilities=list(loaded.abilities),
         family=config.family,
         parameters=sum(parameter.numel() for parameter in loaded.model.network.parameters()),
