@@ -161,6 +161,7 @@ class Supervisor:
         events = wait([signals, *by_sentinel, *by_connection], timeout)
         for connection, worker in by_connection.items():
             if connection in events and (description := worker.receive()) is not None:
+                log.info("worker %d (process %d) is ready", worker.number, worker.process.pid)
                 self._count_ready(description)
         for sentinel, worker in by_sentinel.items():
             if sentinel in events:
