@@ -3,13 +3,15 @@
     python benchmarks/serving.py --model runs/demo                                # with its own test sentences
     python benchmarks/serving.py --model runs/en-de --input test.en --requests 10000 --clients 1 8 32 128
     python benchmarks/serving.py --model runs/demo --baseline ../regard-0.1 --peers --route /v1/translate
+    python benchmarks/serving.py --model runs/demo --peers --workers 2            # one process against two
 
 Each server runs in its own process, one after the other, in several rounds, with the same clients: each client sends
 its next sentence when it has the response to the last one. The peer is a FastAPI route that calls
 `ctranslate2.Translator` with the same tokenizer, 8-bit weights and beam: `defaults` with CTranslate2's default threads,
-`best` with one worker of one thread per core. `--baseline` adds `regard serve` of another checkout. A response is wrong
-if it differs from that of the same server to the sentence alone, and lost if there is none. The last lines compare the
-highest throughput with the peer's at a p99 that is no worse, and with the baseline's at each number of clients.
+`best` with one worker of one thread per core. `--baseline` adds `regard serve` of another checkout, `--workers` one
+with several processes. A response is wrong if it differs from that of the same server to the sentence alone, and lost
+if there is none. The last lines compare the highest throughput with the peer's at a p99 that is no worse, and the
+throughput with that of the baseline and of several workers at each number of clients.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from regard.data.readers.builtin import builtin_pairs
 CORES = len(os.sched_getaffinity(0))
 REGARD = "regard serve"
 BASELINE = "regard serve, baseline"
+WORKERS = "regard serve, several workers"
 PEERS = {"CTranslate2 + FastAPI, defaults": "defaults", "CTranslate2 + FastAPI, best threads": "best"}
 WARM_UP_REQUESTS = 20
 START_SECONDS = 120
@@ -175,11 +178,12 @@ class Workload:
 def start_server(name: str, options: argparse.Namespace, exported: Path, port: int) -> "subprocess.Popen[bytes]":
     """Start a server in its own process."""
     environment = os.environ | {"GOMP_SPINCOUNT": "10000"}
-    if name in (REGARD, BASELINE):
+    if name in (REGARD, BASELINE, WORKERS):
         code = "from regard.cli import main; main()"
         model = options.baseline_model if name == BASELINE and options.baseline_model else options.model
         command = [sys.executable, "-c", code, "serve", f"model[en-it]={model}", "--port", str(port)]
         command += ["--beam", str(options.beam)]
+        command += ["--workers", str(options.workers)] if name == WORKERS else []
     else:
         command = [sys.executable, __file__, "--peer", str(exported), PEERS[name], str(options.beam), str(port)]
     if name == BASELINE:
@@ -195,7 +199,7 @@ def free_port() -> int:
 
 def compare(options: argparse.Namespace, exported: Path, workload: Workload) -> Results:
     """Measure all servers in turn, in several rounds."""
-    names = [REGARD, *([BASELINE] if options.baseline else [])]
+    names = [REGARD, *([BASELINE] if options.baseline else []), *([WORKERS] if options.workers > 1 else [])]
     names += [name for name, threads in PEERS.items() if threads in options.peers]
     results: Results = {name: {clients: [] for clients in options.clients} for name in names}
     for number in range(options.rounds):
@@ -244,11 +248,16 @@ def report(results: Results) -> None:
             f"{name}: {best.requests_per_second:,.0f} requests/s at a p99 of {1000 * best.p99:.0f} ms; "
             f"regard {ours:,.0f} at no worse a p99: {ours / best.requests_per_second:.2f}x"
         )
-    for clients, rounds in results.get(BASELINE, {}).items():
-        pairs = zip(results[REGARD][clients], rounds, strict=True)
-        ratios = [ours.requests_per_second / theirs.requests_per_second for ours, theirs in pairs]
-        listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{clients} clients: {median(ratios):.2f}x the baseline's requests/s (rounds: {listed})")
+    for clients in results[REGARD]:
+        for name, other, text in (
+            (REGARD, BASELINE, "the baseline's"),
+            (WORKERS, REGARD, "with workers, one process's"),
+        ):
+            if name in results and other in results:
+                pairs = zip(results[name][clients], results[other][clients], strict=True)
+                ratios = [one.requests_per_second / two.requests_per_second for one, two in pairs]
+                listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                print(f"{clients} clients: {median(ratios):.2f}x {text} requests/s (rounds: {listed})")
 
 
 def main() -> None:
@@ -267,6 +276,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--route", choices=["/translate", "/v1/translate"], default="/translate")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS.values()), default=list(PEERS.values()))
+    parser.add_argument("--workers", type=int, default=1, help="also measure regard serve with this many processes")
     parser.add_argument("--baseline", type=Path, help="another checkout of regard to compare with")
     parser.add_argument("--baseline-model", type=Path, help="same model in the baseline's format; default: --model")
     options = parser.parse_args()

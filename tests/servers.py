@@ -58,9 +58,9 @@ def run_server(service: Service) -> Iterator[RunningServer]:
         assert not thread.is_alive()
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = TEST_TIMEOUT) -> None:
     """Wait until a condition is true."""
-    end = time.monotonic() + TEST_TIMEOUT
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition never became true"
         time.sleep(0.005)

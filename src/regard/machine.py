@@ -1,14 +1,18 @@
 """The machine: its processor and cores, and the memory allocator. Torch-free."""
 
 import ctypes
+import math
 import os
 import platform
 import sys
+from functools import cache
+from pathlib import Path
 
 # Parameters of mallopt in glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_TOP_PAD = -2
 M_MMAP_MAX = -4
+CPU_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")  # of Linux's control groups, version 2
 
 
 _core_limit: int | None = None
@@ -17,7 +21,20 @@ _core_limit: int | None = None
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if _core_limit is None else min(cores, _core_limit)
+    return min(cores, quota_cores() or cores, _core_limit or cores)
+
+
+@cache
+def quota_cores(path: Path = CPU_QUOTA_FILE) -> int | None:
+    """Return the cores of this container's CPU limit, rounded up; None without a limit.
+
+    The file has a quota and a period in microseconds: `150000 100000` is one and a half cores, `max 100000` no limit.
+    """
+    try:
+        quota, period = path.read_text().split()
+        return None if quota == "max" else max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 def limit_cores(count: int) -> None:

@@ -3,7 +3,6 @@
 import gc
 import json
 import logging
-import os
 import shutil
 import signal
 import threading
@@ -22,7 +21,6 @@ from starlette.testclient import TestClient
 from commands import regard
 from regard.cli.serve import JsonFormatter
 from regard.decoding.options import TranslationOptions
-from regard.machine import available_cores, limit_cores
 from regard.serving import server as server_module
 from regard.serving.access import AccessPolicy
 from regard.serving.app import build_app
@@ -300,16 +298,3 @@ class TestReloading:
             service.reload()
             assert server.post("/v1/look/tree", {"trace": trace}).status_code == 404
             assert server.post("/v1/look", {"text": TEXT}).json()["id"] == trace
-
-
-def test_threads_can_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.machine._core_limit", None)
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    assert available_cores() == 8
-    limit_cores(2)
-    assert available_cores() == 2
-    assert os.environ["OMP_NUM_THREADS"] == "3"
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    limit_cores(12)
-    assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (8, "8")

@@ -20,6 +20,7 @@ from regard.serving.workers import MAX_DELAY_SECONDS, STABLE_SECONDS, Supervisor
 from servers import TEST_TIMEOUT, wait_until
 
 READY = "is ready"
+START_SECONDS = 120.0  # that the imports of a process may take on a busy machine
 
 
 class RunningWorkers:
@@ -77,7 +78,7 @@ def running(model_folders: dict[str, Path]) -> Iterator[RunningWorkers]:
     process = start_process("serve", model_folders["en-it"], *options)
     running = RunningWorkers(process)
     try:
-        wait_until(lambda: running.url or process.poll() is not None)
+        wait_until(lambda: running.url or process.poll() is not None, START_SECONDS)
         assert running.lines[-1]["message"] == f"regard: en-it (en-it) at {running.url} with 2 workers (Ctrl-C stops)\n"
         yield running
         process.send_signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ A worker that ends otherwise is replaced: at once, or after a growing delay if i
 SIGTERM when the supervisor is gone.
 """
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -120,6 +121,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Run until all workers have exited after a signal; raise the error of a worker that cannot start."""
+        gc.freeze()  # modules stay in memory that the workers share, and are not collected again and again
         with _signal_socket() as signals:
             self._due = dict.fromkeys(range(1, self._count + 1), 0.0)
             try:
