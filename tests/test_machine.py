@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from regard.machine import available_cores, keep_freed_memory, limit_cores, quota_cores
+from regard.machine import available_cores, keep_freed_memory, limited_cores, quota_cores
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only malloc of glibc has these settings")
 
@@ -55,12 +55,15 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("eight_cores")
 def test_threads_can_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert available_cores() == 8
-    limit_cores(2)
-    assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (2, "3")
+    with limited_cores(2):
+        assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (2, "3")
+        with limited_cores(1, overrides=True):
+            assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (1, "1")
+    assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (8, "3")
     monkeypatch.delenv("OMP_NUM_THREADS")
-    limit_cores(12)
-    assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (8, "8")
+    with limited_cores(12):
+        assert (available_cores(), os.environ["OMP_NUM_THREADS"]) == (8, "8")
+    assert "OMP_NUM_THREADS" not in os.environ
 
 
 @pytest.mark.parametrize(

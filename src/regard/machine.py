@@ -5,6 +5,8 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from pathlib import Path
 M_TRIM_THRESHOLD = -1
 M_TOP_PAD = -2
 M_MMAP_MAX = -4
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 CPU_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")  # of Linux's control groups, version 2
 
 
@@ -37,14 +40,25 @@ def quota_cores(path: Path = CPU_QUOTA_FILE) -> int | None:
         return None
 
 
-def limit_cores(count: int) -> None:
-    """Use at most this many cores in this process and those that it starts; call it before torch is imported.
+@contextmanager
+def limited_cores(count: int, *, overrides: bool = False) -> Iterator[None]:
+    """Use at most this many cores in this process and those that it forks; enter it before torch is imported.
 
-    PyTorch follows OMP_NUM_THREADS, which stays as it is if it is set.
+    PyTorch follows the environment variable OMP_NUM_THREADS, which stays as it is if it is set, unless `overrides`.
     """
     global _core_limit
+    limit, threads = _core_limit, os.environ.get(THREADS_VARIABLE)
     _core_limit = count
-    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
+    if overrides or threads is None:
+        os.environ[THREADS_VARIABLE] = str(available_cores())
+    try:
+        yield
+    finally:
+        _core_limit = limit
+        if threads is None:
+            del os.environ[THREADS_VARIABLE]
+        else:
+            os.environ[THREADS_VARIABLE] = threads
 
 
 def processor_name() -> str:

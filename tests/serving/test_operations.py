@@ -168,8 +168,8 @@ class TestDraining:
         class Timer:
             daemon = False
 
-            def __init__(self, seconds: float, function: object, arguments: object) -> None:
-                timers.append((seconds, arguments))
+            def __init__(self, seconds: float, function: object) -> None:
+                timers.append((seconds, function))
 
             def start(self) -> None:
                 assert self.daemon
@@ -181,7 +181,7 @@ class TestDraining:
             server.handle_exit(signal.SIGTERM, None)
         assert service.is_draining
         assert server.should_exit
-        assert timers == [(7 + server_module.EXIT_SECONDS, (0,))]
+        assert timers == [(7 + server_module.EXIT_SECONDS, server_module._exit_at_limit)]
 
     def test_running_requests_get_503_after_the_limit(
         self, loaded_models: list[LoadedModel], caplog: pytest.LogCaptureFixture

@@ -206,16 +206,17 @@ def run(
 @contextmanager
 def _prepared(workers: int, threads: int | None) -> Iterator[None]:
     """Set up the environment of the server's processes."""
-    from regard.machine import limit_cores
+    from regard.machine import limited_cores
     from regard.serving.workers import prepared_workers
 
     if workers > 1:
         with prepared_workers(workers, threads):
             yield
-        return
-    if threads is not None:
-        limit_cores(threads)
-    yield
+    elif threads is not None:
+        with limited_cores(threads, overrides=True):
+            yield
+    else:
+        yield
 
 
 class JsonFormatter(logging.Formatter):

@@ -27,6 +27,7 @@ MAX_HEAD_BYTES = 65_536
 INTERRUPTED_EXIT_CODE = 130
 EXIT_SECONDS = 5.0  # for threads to end, after running requests have been aborted
 LOST_REQUESTS = b"regard: stopped; unfinished requests are lost.\n"
+log = logging.getLogger(__name__)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -127,6 +128,12 @@ def _is_new_to_log(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith(("ASGI callable returned without completing", "Cancel %s running task(s)"))
 
 
+def _exit_at_limit() -> None:
+    """Exit although threads still run: a batch that never ends must not keep the process alive."""
+    log.warning("exiting; a batch was still running")
+    os._exit(0)
+
+
 class Server(uvicorn.Server):
     """Server that drains at the first signal: it accepts no connections and finishes running requests.
 
@@ -146,8 +153,8 @@ class Server(uvicorn.Server):
             os._exit(INTERRUPTED_EXIT_CODE)  # running threads would keep the interpreter alive
         if not self.should_exit:
             self._service.is_draining = True
-            limit = threading.Timer(drain_seconds_of(self._service.limits) + EXIT_SECONDS, os._exit, (0,))
-            limit.daemon = True  # a batch that never ends must not keep the process alive
+            limit = threading.Timer(drain_seconds_of(self._service.limits) + EXIT_SECONDS, _exit_at_limit)
+            limit.daemon = True
             limit.start()
         super().handle_exit(sig, frame)
 

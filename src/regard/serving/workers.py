@@ -16,7 +16,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -29,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NoReturn
 
 from regard.errors import ConfigError, RegardError, ServerError
-from regard.machine import available_cores, limit_cores
+from regard.machine import available_cores, limited_cores
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
@@ -53,14 +52,16 @@ def prepared_workers(count: int, threads: int | None = None) -> Iterator[None]:
     """
     if not hasattr(os, "fork"):
         raise ConfigError(f"--workers {count}: this system cannot fork processes; start one server per port.")
-    limit_cores(threads or max(1, available_cores() // count))
-    folder = tempfile.mkdtemp(prefix="regard-metrics-")
-    os.environ[METRICS_FOLDER] = folder
-    try:
-        yield
-    finally:
-        os.environ.pop(METRICS_FOLDER, None)
-        shutil.rmtree(folder, ignore_errors=True)
+    share = max(1, available_cores() // count)
+    with (
+        limited_cores(threads or share, overrides=threads is not None),
+        tempfile.TemporaryDirectory(prefix="regard-metrics-") as folder,
+    ):
+        os.environ[METRICS_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[METRICS_FOLDER]
 
 
 class Worker:
