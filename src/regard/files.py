@@ -145,6 +145,22 @@ def atomic_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         _sync_folder(folder.parent)
 
 
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Create a folder and hold its lock; wait until no other process holds it. A system without locks has no effect."""
+    descriptor = None
+    with suppress(OSError):  # also if the folder cannot be created: what is written in it then reports the reason
+        folder.mkdir(parents=True, exist_ok=True)
+        if fcntl is not None:
+            descriptor = os.open(folder, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def write_checksums(folder: Path) -> None:
     """Write `checksums.json`: size and SHA-256 of every file in a folder."""
     content = {path.name: _size_and_digest(path) for path in sorted(folder.iterdir())}

@@ -17,7 +17,7 @@ import regard
 from random_models import SMALL, saved, sources
 from regard.choices import EngineName
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig
-from regard.decoding.engines.ctranslate2 import converted_folder, model_fingerprint
+from regard.decoding.engines.conversion import converted_folder, model_fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError
@@ -227,7 +227,7 @@ def test_a_conversion_that_ctranslate2_never_loads_is_an_error(tmp_path: Path, m
         raise RuntimeError("unsupported model binary version")
 
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
-    monkeypatch.setattr("regard.decoding.engines.ctranslate2._load", fail)
+    monkeypatch.setattr("regard.decoding.engines.conversion._load", fail)
     with pytest.raises(
         ModelError, match=r"CTranslate2 cannot load it \(unsupported model binary version\); use --engine"
     ):

@@ -1,5 +1,10 @@
-"""What all parts of the `Model` class share: folders, networks and tokenizers, loaded on first use; checks of texts."""
+"""What all parts of the `Model` class share: folders, networks and tokenizers, loaded on first use; checks of texts.
 
+A model is pickled as its folders and options. What has been loaded stays behind, so that a used model can be sent to
+other processes and machines, where everything is loaded on first use.
+"""
+
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -22,15 +27,33 @@ Result = TypeVar("Result")
 class ModelBase:
     """A model folder, or several that form an ensemble."""
 
-    def __init__(self, folder: Path, *more: Path) -> None:
-        self.folder: Path = folder
-        """The model folder; the first of an ensemble."""
+    def __init__(self, folder: Path, *more: Path, device: str = "cpu", threads: int | None = None) -> None:
         self.folders: tuple[Path, ...] = (folder, *more)
         """All model folders of an ensemble."""
-        self.config: Config = read_config(folder)
-        """The configuration of the model."""
+        self.device: str = device
+        """The device of the torch networks, by name."""
+        self.threads: int | None = threads
+        """Threads that the engines use; None: one per core."""
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is {threads}; it should be 1 or more.")
         for other in more:
             _check_compatible(folder, self.config, other)
+        _ = self.config  # raises an error for a damaged folder now
+
+    @property
+    def folder(self) -> Path:
+        """The model folder; the first of an ensemble."""
+        return self.folders[0]
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration of the model."""
+        return read_config(self.folder)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: absolute folders and options."""
+        folders = tuple(folder.absolute() for folder in self.folders)
+        return {"folders": folders, "device": self.device, "threads": self.threads}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' + '.join(map(str, self.folders))}: {self.config.model.family}>"
@@ -43,9 +66,15 @@ class ModelBase:
     @cached_property
     def networks(self) -> "list[Network]":
         """The torch networks of all folders."""
+        import torch
+
+        from regard.devices import resolve_device
         from regard.models.folder import load_network
 
-        return [load_network(folder).network for folder in self.folders]
+        device = resolve_device(self.device)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)  # torch has one setting for the whole process
+        return [load_network(folder).network.to(device) for folder in self.folders]
 
     @property
     def network(self) -> "Network":
@@ -58,6 +87,8 @@ class ModelBase:
         path = self.folder / TOKENIZER_FILE
         if not path.exists():
             raise ModelError(f"{path}: is missing, so {self.folder} cannot process text; copy the folder again.")
+        if self.threads is not None:
+            os.environ.setdefault("RAYON_NUM_THREADS", str(self.threads))  # read when a tokenizer first uses threads
         return load_tokenizer(path, self.config.model.vocab_size)
 
     @cached_property
@@ -69,6 +100,16 @@ class ModelBase:
     @property
     def _target_vocab_size(self) -> int:
         return getattr(self.config.model, "target_vocab_size", None) or self.config.model.vocab_size
+
+    @property
+    def _device_obstacle(self) -> str | None:
+        """Why CTranslate2 cannot be used on the device of this model; None if it can. Torch-free on a CPU."""
+        if self.device == "cpu":
+            return None
+        from regard.devices import resolve_device
+
+        device = resolve_device(self.device)
+        return None if device.type == "cpu" else f"the device is {device}, and it is used on CPUs only"
 
 
 def _check_compatible(folder: Path, config: Config, other: Path) -> None:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
@@ -49,9 +49,9 @@ class GenerateKeywords(TypedDict, total=False):
 class GenerationMethods(ModelBase):
     """The methods of language models."""
 
-    def __init__(self, folder: Path, *more: Path) -> None:
-        super().__init__(folder, *more)
-        self._ctranslate2_sessions: dict[str, StartSession] = {}
+    @cached_property
+    def _ctranslate2_sessions(self) -> dict[str, StartSession]:
+        return {}
 
     @overload
     def generate(self, prompts: str = "", **keywords: Unpack[GenerateKeywords]) -> str: ...  # type: ignore[overload-overlap]  # str is a Sequence[str]
@@ -254,7 +254,8 @@ class GenerationMethods(ModelBase):
         if name == "ctranslate2" and precision not in self._ctranslate2_sessions:
             from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
 
-            self._ctranslate2_sessions[precision] = ctranslate2_sessions(self.folder, self.config, precision)
+            sessions = ctranslate2_sessions(self.folder, self.config, precision, self.threads)
+            self._ctranslate2_sessions[precision] = sessions
         start = self._ctranslate2_sessions[precision] if name == "ctranslate2" else self._start_torch_session
         return Generator(start, self.config, self.tokenizer).stream(prompts, options, results)
 
@@ -271,7 +272,7 @@ class GenerationMethods(ModelBase):
         obstacle = unsupported_sampling(
             options.sampling, is_seeded=is_seeded, is_ensemble=self.is_ensemble, fits_window=fits_window
         )
-        return choose_engine(engine, self.config, obstacle)
+        return choose_engine(engine, self.config, self._device_obstacle, obstacle)
 
     def score_prompts(self, prompts: str | Iterable[str], *, top_logprobs: int = 0) -> list[list[ScoredToken]]:
         """Score the tokens of prompts as `generate` sees them, with the most probable tokens at each position.

@@ -233,23 +233,29 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
             )
 
 
-def load(folder: str | Path, *more: str | Path) -> Model:
+def load(folder: str | Path, *more: str | Path, device: str = "cpu", threads: int | None = None) -> Model:
     """Load a model.
+
+    The model can be pickled: it is then loaded again from its folder, on first use, in the process that unpickles it.
 
     Args:
         folder: A model folder, or a run folder, whose best model is loaded.
         more: Further models of the same family with the same vocabulary: an ensemble, whose probabilities are averaged
             for every token.
+        device: "cpu", "cuda", "cuda:N", "mps", or "auto" for the GPU if there is one. CTranslate2 uses CPUs only.
+        threads: Number of threads; None: one per core. For PyTorch and the tokenizers it applies to the whole process.
 
     Raises:
         ModelError: The folder is missing, incomplete or damaged.
-        ConfigError: The models of an ensemble do not fit together.
+        ConfigError: The models of an ensemble do not fit together, or the device is not available.
 
     Example:
         model = regard.load("runs/en-it")
+        model = regard.load("runs/en-it", threads=1)   # one of several worker processes
         ensemble = regard.load("runs/en-it-1", "runs/en-it-2")
     """
-    return Model(resolve_model_folder(folder), *(resolve_model_folder(other) for other in more))
+    folders = [resolve_model_folder(path) for path in (folder, *more)]
+    return Model(*folders, device=device, threads=threads)
 
 
 def _examples(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
@@ -56,9 +55,9 @@ class TranslateKeywords(TypedDict, total=False):
 class TranslationMethods(ModelBase):
     """The methods of translators."""
 
-    def __init__(self, folder: Path, *more: Path) -> None:
-        super().__init__(folder, *more)
-        self._engines: dict[tuple[str, str], Engine] = {}
+    @cached_property
+    def _engines(self) -> dict[tuple[str, str], Engine]:
+        return {}
 
     @overload
     def translate(self, texts: str, **keywords: Unpack[TranslateKeywords]) -> str: ...  # type: ignore[overload-overlap]  # str is a Sequence[str]
@@ -234,7 +233,7 @@ class TranslationMethods(ModelBase):
                 "use an encoder-decoder model."
             )
         obstacle = unsupported_search(options, self.config, is_ensemble=self.is_ensemble)
-        name = choose_engine(engine, self.config, obstacle)
+        name = choose_engine(engine, self.config, self._device_obstacle, obstacle)
         engine_of_model = self._engine(name, precision)
         return Translator(engine_of_model, self.config, self.tokenizer, self.target_tokenizer, self._domain_check)
 
@@ -264,7 +263,7 @@ class TranslationMethods(ModelBase):
     def _ctranslate2_engine(self, precision: Precision) -> Engine:
         from regard.decoding.engines.ctranslate2 import CTranslate2Engine
 
-        return CTranslate2Engine(self.folder, self.config, precision)
+        return CTranslate2Engine(self.folder, self.config, precision, self.threads)
 
 
 def _translation_options(

@@ -1,141 +1,34 @@
-"""The CTranslate2 engine: int8 or float32 inference on CPUs, one single-threaded worker per core, without torch.
+"""The CTranslate2 engine: int8 or float32 inference on CPUs, one single-threaded worker per thread, without torch.
 
 Hypotheses are ranked by the score of `SearchOptions`: CTranslate2's own normalization by length^α is undone.
 CTranslate2 cannot compare open hypotheses with finished ones, so that a search without a patience ends when
 DEFAULT_PATIENCE · beam hypotheses are finished.
-
-A model is converted on first use, and the conversion is cached under a hash of the model folder. Its checksums are
-verified whenever it is loaded; a damaged conversion is made again.
 """
 
-import hashlib
-import logging
-import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from regard.choices import Precision
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, max_target_lengths
+from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
-from regard.errors import ModelError, UnwritableModelError
-from regard.files import checksums_match
 from regard.machine import available_cores
-from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
 DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32
 MAX_BATCH_HYPOTHESES = 64
 MIN_TOP_P = 1e-6  # less rounds to zero in CTranslate2's floats, which it rejects
 POLL_SECONDS = 0.5  # time without a token after which errors of the workers are checked
-CONVERSION_FOLDER = "ctranslate2"  # in the model folder
-CONVERTED_WEIGHTS = "model.bin"
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LoadedCTranslate2:
-    """A loaded model, and the tokens of its vocabularies by id."""
-
-    runner: Any
-    source_tokens: list[str]
-    target_tokens: list[str]
-
-
-def load_ctranslate2(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> LoadedCTranslate2:
-    """Load a model with one single-threaded worker per core; a conversion that cannot be loaded is made again."""
-    converted = converted_folder(folder, precision)
-    try:
-        return _load(kind, converted, precision)
-    except (RuntimeError, ValueError, ModelError):  # written by another version of CTranslate2
-        shutil.rmtree(converted, ignore_errors=True)
-    converted = converted_folder(folder, precision)
-    try:
-        return _load(kind, converted, precision)
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{converted}: CTranslate2 cannot load it ({error}); use --engine torch.") from None
-
-
-def _load(kind: str, folder: Path, precision: Precision) -> LoadedCTranslate2:
-    import ctranslate2
-
-    runner = getattr(ctranslate2, kind)(
-        str(folder), inter_threads=available_cores(), intra_threads=1, compute_type=precision
-    )
-    if kind == "Generator" or (folder / "shared_vocabulary.json").exists():
-        tokens = _read_tokens(folder / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))
-        return LoadedCTranslate2(runner, tokens, tokens)
-    return LoadedCTranslate2(
-        runner, *(_read_tokens(folder / f"{side}_vocabulary.json") for side in ("source", "target"))
-    )
-
-
-def _read_tokens(path: Path) -> list[str]:
-    tokens = parse_json(path)
-    if not isinstance(tokens, list):
-        raise ModelError(f"{path}: should contain a list of tokens; remove the folder, so that it is made again.")
-    return tokens
-
-
-def converted_folder(folder: Path, precision: Precision) -> Path:
-    """Return the folder with the converted model; convert it, and remove older conversions, if it does not exist.
-
-    If the model folder cannot be written or its disk is full, the conversion is stored in the user's cache.
-    """
-    name = f"{precision}-{model_fingerprint(folder)}"
-    for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
-        if checksums_match(parent / name):
-            return parent / name
-        if (parent / name / CONVERTED_WEIGHTS).is_file():
-            log.warning("%s: is damaged, or was written by an older version; it is converted again.", parent / name)
-    if os.access(folder, os.W_OK):
-        try:
-            _convert(folder, folder / CONVERSION_FOLDER / name, precision)
-        except UnwritableModelError as error:
-            log.info("%s Trying the cache.", error)
-        else:
-            for old in (folder / CONVERSION_FOLDER).glob(f"{precision}-*"):
-                if old.name != name:
-                    shutil.rmtree(old, ignore_errors=True)
-            return folder / CONVERSION_FOLDER / name
-    _convert(folder, _cache_folder() / name, precision)
-    return _cache_folder() / name
-
-
-def _convert(folder: Path, out: Path, precision: Precision) -> None:
-    from regard.interop.ctranslate2 import export_ctranslate2  # imports torch, which is needed only here
-
-    shutil.rmtree(out, ignore_errors=True)  # left over from a damaged conversion
-    try:
-        export_ctranslate2(folder, out, precision, checksums=True)
-    except ModelError:
-        if not checksums_match(out):  # else another process has converted it in the meantime
-            raise
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "regard" / CONVERSION_FOLDER
-
-
-def model_fingerprint(folder: Path) -> str:
-    """Return a hash of all files in a model folder that determine the converted model."""
-    digest = hashlib.sha256()
-    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
-        if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 class CTranslate2Engine:
@@ -143,14 +36,15 @@ class CTranslate2Engine:
 
     name = "ctranslate2"
 
-    def __init__(self, folder: Path, config: Config, precision: Precision = "int8") -> None:
+    def __init__(self, folder: Path, config: Config, precision: Precision = "int8", threads: int | None = None) -> None:
         self.config = config
+        self.threads = threads or available_cores()
         self._folder = folder
         self._precision = precision
 
     @cached_property
     def _model(self) -> LoadedCTranslate2:
-        return load_ctranslate2("Translator", self._folder, self._precision)
+        return load_ctranslate2("Translator", self._folder, self._precision, self.threads)
 
     @cached_property
     def _target_ids(self) -> dict[str, int]:
@@ -163,7 +57,8 @@ class CTranslate2Engine:
         # CTranslate2 4.8 mixes up the attention of the first tokens of beams in a batch: use batches of one
         beam = request.search.beam
         batch_size = min(MAX_BATCH_SENTENCES, max(1, MAX_BATCH_HYPOTHESES // beam))
-        groups = list(_group_by_length(request.sources, 1 if request.attention and beam > 1 else batch_size))
+        max_size = 1 if request.attention and beam > 1 else batch_size
+        groups = list(_group_by_length(request.sources, max_size, self.threads))
         while groups:
             started = [(group, self._start(request, group, limits)) for group in groups]
             for group, futures in started:
@@ -274,10 +169,10 @@ def _truncate(output: _Output, max_tokens: int, unknown: float) -> _Output:
     return _Output(output.tokens[:max_tokens], unknown, output.rank)
 
 
-def _group_by_length(sources: Sequence[Sequence[int]], max_size: int) -> Iterator[list[int]]:
-    """Yield groups of sentences of similar length, the longest first, so that all cores finish together."""
+def _group_by_length(sources: Sequence[Sequence[int]], max_size: int, threads: int) -> Iterator[list[int]]:
+    """Yield groups of sentences of similar length, the longest first, so that all threads finish together."""
     order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
-    size = min(max_size, max(1, -(-len(order) // available_cores())))
+    size = min(max_size, max(1, -(-len(order) // threads)))
     yield from (order[start : start + size] for start in range(0, len(order), size))
 
 
@@ -285,13 +180,15 @@ def _token_sequences(sequences: Sequence[Sequence[int]], tokens: Sequence[str]) 
     return [[tokens[token] for token in sequence] for sequence in sequences] or None
 
 
-def ctranslate2_sessions(folder: Path, config: Config, precision: Precision) -> StartSession:
+def ctranslate2_sessions(
+    folder: Path, config: Config, precision: Precision, threads: int | None = None
+) -> StartSession:
     """Load the language model in a folder, and return the function that starts generation sessions with it."""
     import ctranslate2
 
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each worker thread
     # one thread per text: in small networks, threads that wait for each other make generation four times slower
-    model = load_ctranslate2("Generator", folder, precision)
+    model = load_ctranslate2("Generator", folder, precision, threads)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
         return CTranslate2Session(model.runner, model.target_tokens, prompts, config, sampling)

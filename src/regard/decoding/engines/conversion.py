@@ -1,0 +1,122 @@
+"""Models converted for CTranslate2: made on first use, cached under a hash of the model folder, and loaded.
+
+The checksums of a conversion are verified whenever it is loaded; a damaged conversion is made again. Of several
+processes that need a conversion at the same time, one makes it.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.choices import Precision
+from regard.errors import ModelError, UnwritableModelError
+from regard.files import checksums_match, folder_lock
+from regard.machine import available_cores
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
+
+CONVERSION_FOLDER = "ctranslate2"  # in the model folder
+CONVERTED_WEIGHTS = "model.bin"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedCTranslate2:
+    """A loaded model, and the tokens of its vocabularies by id."""
+
+    runner: Any
+    source_tokens: list[str]
+    target_tokens: list[str]
+
+
+def load_ctranslate2(
+    kind: Literal["Translator", "Generator"], folder: Path, precision: Precision, threads: int | None = None
+) -> LoadedCTranslate2:
+    """Load a model with single-threaded workers, by default one per core.
+
+    A conversion that cannot be loaded is made again.
+    """
+    converted = converted_folder(folder, precision)
+    try:
+        return _load(kind, converted, precision, threads)
+    except (RuntimeError, ValueError, ModelError):  # written by another version of CTranslate2
+        shutil.rmtree(converted, ignore_errors=True)
+    converted = converted_folder(folder, precision)
+    try:
+        return _load(kind, converted, precision, threads)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{converted}: CTranslate2 cannot load it ({error}); use --engine torch.") from None
+
+
+def _load(kind: str, folder: Path, precision: Precision, threads: int | None) -> LoadedCTranslate2:
+    import ctranslate2
+
+    runner = getattr(ctranslate2, kind)(
+        str(folder), inter_threads=threads or available_cores(), intra_threads=1, compute_type=precision
+    )
+    if kind == "Generator" or (folder / "shared_vocabulary.json").exists():
+        tokens = _read_tokens(folder / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))
+        return LoadedCTranslate2(runner, tokens, tokens)
+    return LoadedCTranslate2(
+        runner, *(_read_tokens(folder / f"{side}_vocabulary.json") for side in ("source", "target"))
+    )
+
+
+def _read_tokens(path: Path) -> list[str]:
+    tokens = parse_json(path)
+    if not isinstance(tokens, list):
+        raise ModelError(f"{path}: should contain a list of tokens; remove the folder, so that it is made again.")
+    return tokens
+
+
+def converted_folder(folder: Path, precision: Precision) -> Path:
+    """Return the folder with the converted model; convert it, and remove older conversions, if it does not exist.
+
+    If the model folder cannot be written or its disk is full, the conversion is stored in the user's cache.
+    """
+    name = f"{precision}-{model_fingerprint(folder)}"
+    for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
+        if checksums_match(parent / name):
+            return parent / name
+        if (parent / name / CONVERTED_WEIGHTS).is_file():
+            log.warning("%s: is damaged, or was written by an older version; it is converted again.", parent / name)
+    if os.access(folder, os.W_OK):
+        try:
+            _convert(folder, folder / CONVERSION_FOLDER / name, precision)
+        except UnwritableModelError as error:
+            log.info("%s Trying the cache.", error)
+        else:
+            for old in (folder / CONVERSION_FOLDER).glob(f"{precision}-*"):
+                if old.name != name:
+                    shutil.rmtree(old, ignore_errors=True)
+            return folder / CONVERSION_FOLDER / name
+    _convert(folder, _cache_folder() / name, precision)
+    return _cache_folder() / name
+
+
+def _convert(folder: Path, out: Path, precision: Precision) -> None:
+    from regard.interop.ctranslate2 import export_ctranslate2  # imports torch, which is needed only here
+
+    with folder_lock(out.parent):
+        if checksums_match(out):
+            return  # another process has converted it in the meantime
+        shutil.rmtree(out, ignore_errors=True)  # left over from a damaged conversion
+        export_ctranslate2(folder, out, precision, checksums=True)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "regard" / CONVERSION_FOLDER
+
+
+def model_fingerprint(folder: Path) -> str:
+    """Return a hash of all files in a model folder that determine the converted model."""
+    digest = hashlib.sha256()
+    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
