@@ -22,6 +22,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import (
+    batch,
     classify,
     compare,
     config,
@@ -83,6 +84,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {  # function and end of 
 COMMAND_CLASSES = {"train": train.TrainCommand}
 for _name, (_run, _examples) in COMMANDS.items():
     app.command(_name, cls=COMMAND_CLASSES.get(_name, Command), epilog=_examples)(_run)
+app.add_typer(batch.app, name="batch")
 app.add_typer(config.app, name="config")
 
 
