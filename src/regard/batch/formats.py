@@ -304,7 +304,9 @@ class ParquetTables(Format):
         taken = next((name for name in added if name in names), None)
         if taken is not None:
             raise ConfigError(f"{file}: has the column {taken!r} already; choose another name for the added column.")
-        return FileLayout(rows, [0] * max(1, -(-rows // rows_per_shard)), None if is_url(file) else _sha256(file))
+        return FileLayout(
+            rows, [0] * max(1, -(-rows // rows_per_shard)), None if is_url(file) else content_sha256(file)
+        )
 
     def read(self, rows: RowRange, columns: Sequence[str], size: int) -> Iterator[RowBatch]:
         """Yield rows of the row groups in which they are."""
@@ -378,9 +380,10 @@ def _open_parquet(file: str) -> Iterator[Any]:
             raise DataError(f"{file}: is a damaged Parquet file ({reason}); copy it again.") from None
 
 
-def _sha256(file: str) -> str:
-    with open_seekable(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def content_sha256(file: str) -> str:
+    """Return the hash of the decompressed content of a file."""
+    with open_binary(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # all have readinto
 
 
 FORMATS: dict[FormatName, Format] = {form.name: form for form in (TextLines(), JsonLines(), ParquetTables())}

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
-from regard.batch.formats import Format
+from regard.batch.formats import Format, content_sha256
 from regard.batch.job import Job, Shard, Stored
 from regard.data.remote import file_exists, is_url, open_binary, open_output
 from regard.errors import ConfigError, DataError, RunError
@@ -198,10 +198,7 @@ def _shard_problem(folder: JobFolder, job: Job, shard: Shard, record: ShardRecor
 
 def _digest_and_rows(path: str, form: Format) -> tuple[str, int]:
     layout = form.layout(path, MAX_ROWS, (), ())
-    if layout.sha256 is None:  # a remote Parquet file
-        with open_binary(path) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest(), layout.rows
-    return layout.sha256, layout.rows
+    return layout.sha256 or content_sha256(path), layout.rows  # that of a remote Parquet file is left out
 
 
 def manifest(folder: JobFolder, job: Job) -> dict[str, Any]:

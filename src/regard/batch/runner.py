@@ -131,7 +131,8 @@ def run(
     )
     with _locked(folder, share):
         job = _open_job(folder, settings)
-        key, mine = job.key, range(len(job.shards))[slice(None) if share is None else slice(share[0] - 1, None, share[1])]
+        key, all_shards = job.key, range(len(job.shards))
+        mine = all_shards if share is None else all_shards[share[0] - 1 :: share[1]]
         pending = [n for n in mine if folder.read_record(key, job.shards[n]) is None]
         total = sum(job.shards[n].rows for n in mine)
         left = sum(job.shards[n].rows for n in pending)
@@ -142,9 +143,7 @@ def run(
             _process(folder, job, pending, EXECUTORS[cluster], resources, progress, on_event)
     summary = _summary(folder, job, left, progress.lost_workers)
     path = _finish(folder, job) if summary["finished_shards"] == summary["shards"] else None
-    return BatchSummary(
-        **summary, complete=path is not None, manifest=path, seconds=round(time.monotonic() - start, 3)
-    )
+    return BatchSummary(**summary, complete=path is not None, manifest=path, seconds=round(time.monotonic() - start, 3))
 
 
 def verify(out: str | Path, *, merge: str | Path | None = None) -> BatchSummary:
@@ -255,8 +254,10 @@ def _process(
                 progress.update(event, job)
                 on_event(event, progress)
     except (KeyboardInterrupt, SystemExit) as stop:
+        unfinished = [shard for shard in pending if folder.read_record(job.key, job.shards[shard]) is None]
+        finished = progress.total_shards - len(unfinished)  # also those whose event was not received
         raise InterruptedRun(
-            f"{folder.location}: stopped; {progress.shards:,} of {progress.total_shards:,} shards are finished. "
+            f"{folder.location}: stopped; {finished:,} of {progress.total_shards:,} shards are finished. "
             "Run the same command again to continue."
         ) from stop
 
@@ -290,6 +291,5 @@ def _finish(folder: JobFolder, job: Job) -> str:
     listed = "; ".join(problems[:LISTED_PROBLEMS])
     more = f"; and {len(problems) - LISTED_PROBLEMS:,} more" if len(problems) > LISTED_PROBLEMS else ""
     raise RunError(
-        f"{folder.location}: is not complete: {listed}{more}. "
-        "Run the same command again, which processes these shards."
+        f"{folder.location}: is not complete: {listed}{more}. Run the same command again, which processes these shards."
     )

@@ -164,9 +164,7 @@ class BatchTask(ABC):
         results = self.process_columns(columns)
         if results.errors and not self.skip_invalid:
             row = min(results.errors)
-            raise InputError(
-                f"row {row + 1:,} of the batch: {results.errors[row].message}, or pass skip_invalid=True."
-            )
+            raise InputError(f"row {row + 1:,} of the batch: {results.errors[row].message}, or pass skip_invalid=True.")
         if isinstance(batch, dict):
             as_arrays = any(hasattr(batch[name], "dtype") for name in self.source_columns)
             added = {name: _as_array(values) if as_arrays else values for name, values in results.columns.items()}
@@ -183,7 +181,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _as_list(column: Any) -> list[object]:
-    return column.tolist() if hasattr(column, "tolist") else list(column)  # type: ignore[no-any-return]
+    return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
 def _as_array(values: list[Any]) -> Any:

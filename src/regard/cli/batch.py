@@ -90,9 +90,7 @@ def _job_options(
     ] = False,
     output_format: Annotated[
         str | None,
-        option(
-            OUTPUT_PANEL, help="text, jsonl or parquet; by default that of the input, or jsonl.", metavar="NAME"
-        ),
+        option(OUTPUT_PANEL, help="text, jsonl or parquet; by default that of the input, or jsonl.", metavar="NAME"),
     ] = None,
     id_column: Annotated[
         str | None, option(OUTPUT_PANEL, help="Add a column with the id of each row, FILE:ROW.", metavar="COLUMN")
@@ -383,4 +381,5 @@ class _Log:
 
 
 def _lost_message(event: "Event") -> str:
-    return f"regard: worker {event.process} {event.reason}; its shard is processed again."
+    worker = "a worker" if event.process is None else f"worker {event.process}"
+    return f"regard: {worker} {event.reason}; its shard is processed again."
