@@ -74,16 +74,16 @@ def example(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["ray", "dask"])
 def test_the_programs_of_the_documentation_run(
-    ray: Any, translator: Path, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ray: Any, translator: Path, expected: list[str], tmp_path: Path, name: str
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "en-it").symlink_to(translator)
     pq.write_table(pa.table({"en": TEXTS, "n": range(60)}), tmp_path / "texts.parquet")
-    exec(compile(example(name), str(PAGE), "exec"), {"__name__": "__main__"})
+    program = re.sub(r'"(runs/en-it|texts.parquet|translated)"', rf'"{tmp_path}/\1"', example(name))
+    exec(compile(program, str(PAGE), "exec"), {"__name__": "__main__"})
     table = pq.read_table(tmp_path / "translated").sort_by("n").to_pydict()
     assert table["n"] == list(range(60))
     assert table["it"] == expected
