@@ -7,7 +7,8 @@ Content is written under a temporary name in the same folder, `.NAME-<12 hex dig
 - Durability: content reaches the disk (fsync) before the rename, and the rename before the function returns.
 - Permissions: 0666 for files and 0777 for folders, less the umask, whatever library wrote them.
 - Leftovers: a temporary file or folder is locked while it is written. The system releases the lock of a killed process,
-  so unlocked ones are leftovers, and are removed when the same file or folder is written again.
+  so unlocked ones are leftovers, and are removed when the same file or folder is written again. On Windows, where a
+  locked file cannot be renamed, leftovers stay.
 - Links and devices: the target of a symbolic link is replaced, not the link. Devices and pipes are written to directly.
 
 Files of model and run folders are read with `read_regular_file`, which refuses pipes, devices and files that are too
@@ -24,19 +25,21 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from regard.errors import DataError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there, leftovers stay
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+IS_WINDOWS = os.name == "nt"
 SUFFIX = ".tmp"
 CHECKSUMS_FILE = "checksums.json"
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG)
 MAX_SMALL_FILE_BYTES = 4 * 2**20  # settings and the like
 _FILE_TYPES = (
     (stat.S_ISDIR, "a folder"),
@@ -279,10 +282,20 @@ def _remove_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def lock_file(file: IO[Any]) -> None:
+    """Lock an open file until it is closed or the process ends; OSError if another process holds the lock."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    msvcrt: Any = import_module("msvcrt")  # of Windows, unknown to type checkers elsewhere
+    file.seek(0)
+    msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # the first byte, which need not exist
+
+
 def _lock(path: Path) -> int:
     """Lock a file or folder until the returned descriptor is closed; BlockingIOError if another process holds it."""
     if fcntl is None:
-        raise OSError("this system has no file locks")
+        raise OSError("this system has no locks of folders, and cannot rename locked files")
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,7 +308,7 @@ def _lock(path: Path) -> int:
 def _finish_file(file: Path, folder: Path) -> None:
     """Set the permissions of a file, which follow from those of its new folder, and wait until it is on the disk."""
     file.chmod(folder.stat().st_mode & 0o666)
-    descriptor = os.open(file, os.O_RDONLY)
+    descriptor = os.open(file, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)  # Windows flushes only what can be written
     try:
         os.fsync(descriptor)
     finally:

@@ -13,8 +13,10 @@ from torch.nn import functional as F
 from family import DECODERS, ENCODERS, FAMILY, GROUPED, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig, TransformerConfig, load_config
 from regard.errors import ConfigError, InputError
+from regard.interop.hf_spec import to_tensors
+from regard.interop.weight_transforms import repeat_kv_heads
 from regard.models import Memory, Network
-from regard.models.folder import assign_tensors, named_tensors, repeat_kv_heads
+from regard.models.folder import assign_tensors, named_tensors
 from regard.models.network import EncoderNetwork
 from regard.nn import DecoderCache, LinformerAttention, cpu, open_taps
 
@@ -342,7 +344,8 @@ def test_grouped_heads_equal_a_network_with_repeated_heads(name: str, batch: Bat
     network, config = network_of(name), FAMILY[name]
     assert isinstance(config, TransformerConfig)
     repeated = make(config.model_copy(update={"kv_heads": None}))
-    assign_tensors(repeated, repeat_kv_heads(named_tensors(network), config))
+    arrays = {name: tensor.numpy() for name, tensor in named_tensors(network).items()}
+    assign_tensors(repeated, to_tensors(repeat_kv_heads(arrays, config)))
     torch.testing.assert_close(hidden(repeated, batch), hidden(network, batch), atol=TOLERANCE, rtol=0)
 
 

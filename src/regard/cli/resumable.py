@@ -5,7 +5,6 @@ lines are done. What was written after the last `state.json` is dropped. A compr
 batch.
 """
 
-import fcntl
 import gzip
 import hashlib
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from regard.errors import ConfigError, RunError
-from regard.files import explain_write_errors, write_text
+from regard.files import IS_WINDOWS, explain_write_errors, lock_file, write_text
 
 OUTPUT_NAME = "output"
 STATE_NAME = "state.json"
@@ -46,7 +45,7 @@ class ResumableOutput:
         with ExitStack() as stack:
             with explain_write_errors(self._output):
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._lock(stack.enter_context(open(self._folder / LOCK_NAME, "w")))
+                self._lock(stack.enter_context(open(self._folder / LOCK_NAME, "a")))
                 size = self._restore()
                 file = stack.enter_context(open(self._folder / OUTPUT_NAME, "ab"))
                 file.truncate(size)
@@ -62,13 +61,16 @@ class ResumableOutput:
 
             yield append
             with explain_write_errors(self._output):
+                file.close()
                 os.replace(self._folder / OUTPUT_NAME, self._output)
+                if IS_WINDOWS:
+                    stack.close()  # Windows removes the file of the lock only when it is closed
                 shutil.rmtree(self._folder)
 
     def _lock(self, file: TextIO) -> None:
         """Keep other processes from writing the same output."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         except OSError:
             raise RunError(f"{self._folder}: another process writes here; wait for it, or stop it.") from None
 

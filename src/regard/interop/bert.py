@@ -9,6 +9,8 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from regard.config import (
     ClassHeadConfig,
     Config,
@@ -33,11 +35,12 @@ from regard.interop.hf_spec import (
     read_activation,
     same_tensor,
     to_huggingface,
+    to_tensors,
     token_or_default,
     with_prefixes,
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, special_token_names
-from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table
+from regard.interop.weight_transforms import Arrays, add_zero_biases, equalize_head_widths, position_table
 from regard.models.folder_files import parse_json, read_json
 
 POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
@@ -225,22 +228,22 @@ def _lm_head_reasons(model: EncoderOnlyConfig) -> dict[str, bool]:
     }
 
 
-def export_bert(config: Config, model: EncoderOnlyConfig, tensors: Tensors) -> HFSpec:
+def export_bert(config: Config, model: EncoderOnlyConfig, arrays: Arrays) -> HFSpec:
     """Return the contents of a BERT folder."""
-    tokens, embedding = config.tokens, tensors["encoder.embedding.weight"]
-    positions = position_table(tensors, "encoder", model)
-    tensors = {"encoder.embedding.segments": embedding.new_zeros(BERT_SEGMENTS, model.width), **tensors}
-    tensors = add_zero_biases(equalize_head_widths(tensors, model)) | {
+    tokens, embedding = config.tokens, arrays["encoder.embedding.weight"]
+    positions = position_table(arrays, "encoder", model)
+    arrays = {"encoder.embedding.segments": np.zeros((BERT_SEGMENTS, model.width), embedding.dtype), **arrays}
+    arrays = add_zero_biases(equalize_head_widths(arrays, model)) | {
         "encoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "encoder.embedding.positions.weight": positions,
     }
     has_lm_head = isinstance(model.head, TokenHeadConfig)
     if has_lm_head and model.scale_embeddings:  # BERT's output matrix is the scaled embedding: undo it in the head
-        unscaled = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
-        tensors = {**tensors, **unscaled}
+        unscaled = {name: arrays[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
+        arrays = {**arrays, **unscaled}
     if isinstance(model.head, TagHeadConfig):
         model = model.model_copy(update={"pooling": "first"})  # BertForTokenClassification has no pooler
-    hf_tensors = to_huggingface(bert_mappings(model), tensors)
+    hf_tensors = to_huggingface(bert_mappings(model), to_tensors(arrays))
     hf_config = {
         "architectures": ["BertForMaskedLM" if has_lm_head else "BertModel"],
         "model_type": "bert",

@@ -1,4 +1,4 @@
-"""Export to CTranslate2: a folder that its `Translator` or `Generator` loads without regard.
+"""Export to CTranslate2: a folder that its `Translator` or `Generator` loads without regard. Torch-free.
 
     export_ctranslate2("runs/en-it/best", "en-it-ct2", "int8")
     ctranslate2.Translator("en-it-ct2").translate_batch([["▁I", "▁love", "▁you"]])
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from ctranslate2.specs import (
     TransformerDecoderModelSpec,
     TransformerDecoderSpec,
@@ -44,17 +45,17 @@ from regard.interop.exporters import (
     unsupported_reason,
 )
 from regard.interop.hf_tokenizers import copy_tokenizers
+from regard.interop.weight_arrays import read_arrays
 from regard.interop.weight_transforms import (
-    Tensors,
+    Arrays,
     add_norm_parameters,
     equal_head_width,
     equalize_head_widths,
     position_table,
+    repeat_kv_heads,
     widen_embeddings,
 )
-from regard.models import load_network
-from regard.models.folder import repeat_kv_heads
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config
 
 CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,
@@ -84,8 +85,9 @@ def export_ctranslate2(
         raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard.")
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
     source, target = (tokenizers.by_file.get(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
-    tensors = {name: tensor.float() for name, tensor in load_network(folder).network.state_dict().items()}
-    spec = build_ctranslate2_spec(config, tensors, build_vocabularies(config, source, target))
+    assert isinstance(config.model, EncoderDecoderConfig | DecoderOnlyConfig)  # checked by `unsupported_reason`
+    arrays = read_arrays(folder / WEIGHTS_FILE, config.model)
+    spec = build_ctranslate2_spec(config, arrays, build_vocabularies(config, source, target))
     spec.validate()
     spec.optimize(quantization=precision)
     with new_export_folder(out) as temporary:
@@ -148,14 +150,14 @@ def token_names(tokenizer: Tokenizer | None, size: int, fixed: Mapping[int, str]
     return names
 
 
-def build_ctranslate2_spec(config: Config, tensors: Tensors, vocabularies: Vocabularies) -> Any:
+def build_ctranslate2_spec(config: Config, arrays: Arrays, vocabularies: Vocabularies) -> Any:
     """Return CTranslate2's specification of a network."""
     model, tokens = config.model, config.tokens
     assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # checked by `unsupported_reason`
     kv_heads = _native_kv_heads(model)
-    tensors = widen_embeddings(add_norm_parameters(tensors, model), model)
+    arrays = widen_embeddings(add_norm_parameters(arrays, model), model)
     if kv_heads is None:
-        tensors = equalize_head_widths(repeat_kv_heads(tensors, model), model)
+        arrays = equalize_head_widths(repeat_kv_heads(arrays, model), model)
     has_encoder = isinstance(model, EncoderDecoderConfig)
     decoder_layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
     head_width = equal_head_width(model)
@@ -177,11 +179,11 @@ def build_ctranslate2_spec(config: Config, tensors: Tensors, vocabularies: Vocab
         **_attention_positions(model),
         **common,
     )
-    _fill_stack(decoder, decoder.embeddings, tensors, "decoder", model)
-    _fill_output(decoder.projection, tensors, config)
+    _fill_stack(decoder, decoder.embeddings, arrays, "decoder", model)
+    _fill_output(decoder.projection, arrays, config)
     if has_encoder:
         encoder = TransformerEncoderSpec(model.layers, **common)
-        _fill_stack(encoder, encoder.embeddings[0], tensors, "encoder", model)
+        _fill_stack(encoder, encoder.embeddings[0], arrays, "encoder", model)
         spec = TransformerSpec(encoder, decoder)
         spec.config.decoder_start_token = vocabularies.target[tokens.start]
         spec.config.add_source_eos = True
@@ -221,63 +223,63 @@ def _attention_positions(model: TransformerConfig) -> dict[str, Any]:
 
 
 def _fill_stack(
-    spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoderConfig | DecoderOnlyConfig
+    spec: Any, embeddings: Any, arrays: Arrays, stack: str, model: EncoderDecoderConfig | DecoderOnlyConfig
 ) -> None:
-    embeddings.weight = tensors[f"{stack}.embedding.weight"]
+    embeddings.weight = arrays[f"{stack}.embedding.weight"]
     spec.scale_embeddings = model.scale_embeddings
     if hasattr(spec, "position_encodings"):
         # without a table, CTranslate2 computes sinusoids of its own, which start at position 1
-        spec.position_encodings.encodings = position_table(tensors, stack, model)
+        spec.position_encodings.encodings = position_table(arrays, stack, model)
     if model.embedding_norm:
-        _fill_norm(spec.layernorm_embedding, tensors, f"{stack}.embedding.norm")
+        _fill_norm(spec.layernorm_embedding, arrays, f"{stack}.embedding.norm")
     if model.norm_order == "pre":
-        _fill_norm(spec.layer_norm, tensors, f"{stack}.norm")
+        _fill_norm(spec.layer_norm, arrays, f"{stack}.norm")
     for index, layer in enumerate(spec.layer):
-        _fill_layer(layer, tensors, f"{stack}.layers.{index}")
+        _fill_layer(layer, arrays, f"{stack}.layers.{index}")
 
 
-def _fill_layer(spec: Any, tensors: Tensors, layer: str) -> None:
+def _fill_layer(spec: Any, arrays: Arrays, layer: str) -> None:
     attention = spec.self_attention
-    _fill_linear(attention.linear[0], tensors, f"{layer}.attention.query_key_value")
-    _fill_linear(attention.linear[1], tensors, f"{layer}.attention.output")
-    _fill_norm(attention.layer_norm, tensors, f"{layer}.attention_residual.norm")
+    _fill_linear(attention.linear[0], arrays, f"{layer}.attention.query_key_value")
+    _fill_linear(attention.linear[1], arrays, f"{layer}.attention.output")
+    _fill_norm(attention.layer_norm, arrays, f"{layer}.attention_residual.norm")
     if hasattr(attention, "relative_position_keys"):
-        attention.relative_position_keys = tensors[f"{layer}.attention.positions.keys"]
-        attention.relative_position_values = tensors[f"{layer}.attention.positions.values"]
+        attention.relative_position_keys = arrays[f"{layer}.attention.positions.keys"]
+        attention.relative_position_values = arrays[f"{layer}.attention.positions.values"]
     if hasattr(spec, "attention"):
         cross = spec.attention
-        _fill_linear(cross.linear[0], tensors, f"{layer}.cross_attention.query")
-        _fill_linear(cross.linear[1], tensors, f"{layer}.cross_attention.key_value")
-        _fill_linear(cross.linear[2], tensors, f"{layer}.cross_attention.output")
-        _fill_norm(cross.layer_norm, tensors, f"{layer}.cross_attention_residual.norm")
+        _fill_linear(cross.linear[0], arrays, f"{layer}.cross_attention.query")
+        _fill_linear(cross.linear[1], arrays, f"{layer}.cross_attention.key_value")
+        _fill_linear(cross.linear[2], arrays, f"{layer}.cross_attention.output")
+        _fill_norm(cross.layer_norm, arrays, f"{layer}.cross_attention_residual.norm")
     if hasattr(spec.ffn, "linear_0_noact"):
-        gate, linear = tensors[f"{layer}.feed_forward.inner.weight"].chunk(2)
+        gate, linear = np.split(arrays[f"{layer}.feed_forward.inner.weight"], 2)
         spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = gate, linear
     else:
-        _fill_linear(spec.ffn.linear_0, tensors, f"{layer}.feed_forward.inner")
-    _fill_linear(spec.ffn.linear_1, tensors, f"{layer}.feed_forward.output")
-    _fill_norm(spec.ffn.layer_norm, tensors, f"{layer}.feed_forward_residual.norm")
+        _fill_linear(spec.ffn.linear_0, arrays, f"{layer}.feed_forward.inner")
+    _fill_linear(spec.ffn.linear_1, arrays, f"{layer}.feed_forward.output")
+    _fill_norm(spec.ffn.layer_norm, arrays, f"{layer}.feed_forward_residual.norm")
 
 
-def _fill_linear(spec: Any, tensors: Tensors, name: str) -> None:
-    spec.weight = tensors[f"{name}.weight"]
-    if f"{name}.bias" in tensors:
-        spec.bias = tensors[f"{name}.bias"]
+def _fill_linear(spec: Any, arrays: Arrays, name: str) -> None:
+    spec.weight = arrays[f"{name}.weight"]
+    if f"{name}.bias" in arrays:
+        spec.bias = arrays[f"{name}.bias"]
 
 
-def _fill_norm(spec: Any, tensors: Tensors, name: str) -> None:
-    spec.gamma = tensors[f"{name}.weight"]
-    if f"{name}.bias" in tensors:
-        spec.beta = tensors[f"{name}.bias"]
+def _fill_norm(spec: Any, arrays: Arrays, name: str) -> None:
+    spec.gamma = arrays[f"{name}.weight"]
+    if f"{name}.bias" in arrays:
+        spec.beta = arrays[f"{name}.bias"]
 
 
-def _fill_output(spec: Any, tensors: Tensors, config: Config) -> None:
+def _fill_output(spec: Any, arrays: Arrays, config: Config) -> None:
     """Fill the output projection. Padding and start tokens get a bias that rules them out, unless one is the end token.
 
     CTranslate2 has no other way to suppress tokens in every search.
     """
-    weight, tokens = tensors["output.weight"], config.tokens
-    bias = tensors.get("output.bias", weight.new_zeros(len(weight))).clone()
+    weight, tokens = arrays["output.weight"], config.tokens
+    bias = arrays.get("output.bias", np.zeros(len(weight), weight.dtype)).copy()
     for token_id in {tokens.pad, tokens.start} - {tokens.end}:
         bias[token_id : token_id + 1] = SUPPRESSED_LOGIT  # a slice, since the target may not have the source's padding
     spec.weight = weight

@@ -22,11 +22,12 @@ from regard.interop.hf_spec import (
     same_tensor,
     suppressed_token_ids,
     to_huggingface,
+    to_tensors,
     token_or_default,
     with_prefixes,
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer
-from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table
+from regard.interop.weight_transforms import Arrays, add_zero_biases, equalize_head_widths, position_table
 
 GPT2_EMBEDDING, GPT2_OUTPUT = "transformer.wte.weight", "lm_head.weight"
 GPT2_ALIASES = {
@@ -147,15 +148,15 @@ def unsupported_by_gpt2(model: DecoderOnlyConfig) -> str | None:
     )
 
 
-def export_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> HFSpec:
+def export_gpt2(config: Config, model: DecoderOnlyConfig, arrays: Arrays) -> HFSpec:
     """Return the contents of a GPT-2 folder."""
     tokens, tied = config.tokens, model.tie_output and not model.scale_embeddings
-    embedding, positions = tensors["decoder.embedding.weight"], position_table(tensors, "decoder", model)
-    tensors = add_zero_biases(equalize_head_widths(tensors, model)) | {
+    embedding, positions = arrays["decoder.embedding.weight"], position_table(arrays, "decoder", model)
+    arrays = add_zero_biases(equalize_head_widths(arrays, model)) | {
         "decoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "decoder.embedding.positions.weight": positions,
     }
-    hf_tensors = to_huggingface(gpt2_mappings(model.model_copy(update={"tie_output": tied})), tensors)
+    hf_tensors = to_huggingface(gpt2_mappings(model.model_copy(update={"tie_output": tied})), to_tensors(arrays))
     hf_config = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

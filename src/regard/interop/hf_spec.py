@@ -26,6 +26,7 @@ from regard.config import (
 )
 from regard.interop.hf_folder import HFConfig, HFWeights
 from regard.interop.hf_tokenizers import ImportedTokenizers
+from regard.interop.weight_transforms import Array
 
 HF_ACTIVATIONS: dict[str, Activation] = {  # Hugging Face name -> ours; exports use the first of several names
     "relu": "relu",
@@ -112,6 +113,11 @@ def to_huggingface(mappings: Iterable[TensorMapping], tensors: Mapping[str, Tens
             entry.hf_names, entry.layout.to_huggingface(tensors[entry.name], len(entry.hf_names)), strict=True
         )
     }
+
+
+def to_tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Return the arrays of `weight_transforms` as tensors."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
-from regard.interop.weight_transforms import Tensors, add_norm_parameters, widen_embeddings
+from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
 from regard.models import Network, load_network, save
 from regard.models.assembly import build_meta
-from regard.models.folder import assign_tensors, repeat_kv_heads, shape_text
+from regard.models.folder import assign_tensors, shape_text
 from regard.models.folder_files import (
     CONFIG_FILE,
     TARGET_TOKENIZER_FILE,
@@ -199,12 +199,13 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
     if reason is not None:
         remedy = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard"
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {remedy}.")
-    tensors = {name: tensor.float() for name, tensor in load_network(folder).network.state_dict().items()}
+    tensors = load_network(folder).network.state_dict()
+    arrays: Arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     if isinstance(config.model, TransformerConfig):
         # Marian, GPT-2 and BERT have gains and biases in norms, embeddings of the model width and no grouped heads
-        tensors = widen_embeddings(add_norm_parameters(tensors, config.model), config.model)
-        tensors = repeat_kv_heads(tensors, config.model)
-    spec = _build_spec(config, tensors)
+        arrays = widen_embeddings(add_norm_parameters(arrays, config.model), config.model)
+        arrays = repeat_kv_heads(arrays, config.model)
+    spec = _build_spec(config, arrays)
     tokenizers, tokenizer_files, notes = export_tokenizers(folder, spec)
     documents = {CONFIG_FILE: {**spec.config, "dtype": "float32"}, **spec.files, **tokenizer_files}
     if spec.generation_config is not None:
@@ -241,14 +242,14 @@ def unsupported_by_huggingface(config: Config) -> str | None:
             return f"transformers has no class for models of type {model.family}"
 
 
-def _build_spec(config: Config, tensors: Tensors) -> HFSpec:
+def _build_spec(config: Config, arrays: Arrays) -> HFSpec:
     match config.model:
         case EncoderDecoderConfig() as model:
-            return export_marian(config, model, tensors)
+            return export_marian(config, model, arrays)
         case DecoderOnlyConfig() as model:
-            return export_gpt2(config, model, tensors)
+            return export_gpt2(config, model, arrays)
         case EncoderOnlyConfig() as model:
-            return export_bert(config, model, tensors)
+            return export_bert(config, model, arrays)
         case model:
             raise TypeError(f"no Hugging Face class for {model.family}")  # checked by `unsupported_by_huggingface`
 

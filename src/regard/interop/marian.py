@@ -6,6 +6,8 @@ the whole network.
 
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,12 +28,13 @@ from regard.interop.hf_spec import (
     same_tensor,
     suppressed_token_ids,
     to_huggingface,
+    to_tensors,
     token_or_default,
     with_prefixes,
 )
 from regard.interop.hf_tokenizers import special_token_names
 from regard.interop.marian_tokenizer import marian_tokenizers
-from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, permute_width
+from regard.interop.weight_transforms import Arrays, add_zero_biases, equalize_head_widths, permute_width
 from regard.nn import sinusoidal_table
 
 MARIAN_SHARED, MARIAN_OUTPUT, MARIAN_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
@@ -221,13 +224,14 @@ def unsupported_by_marian(config: Config, model: EncoderDecoderConfig) -> str | 
     )
 
 
-def export_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors) -> HFSpec:
+def export_marian(config: Config, model: EncoderDecoderConfig, arrays: Arrays) -> HFSpec:
     """Return the contents of a Marian folder."""
     tokens = config.tokens
-    tensors = add_zero_biases(equalize_head_widths(tensors, model))
+    arrays = add_zero_biases(equalize_head_widths(arrays, model))
     if isinstance(model.positions, SinusoidalPositionsConfig) and model.positions.layout == "interleaved":
-        tensors = permute_width(tensors, sines_first_order(model.width))
-    hf_tensors = to_huggingface(marian_mappings(model.model_copy(update={"output_bias": True})), tensors)
+        arrays = permute_width(arrays, sines_first_order(model.width))
+    mappings = marian_mappings(model.model_copy(update={"output_bias": True}))
+    hf_tensors = to_huggingface(mappings, to_tensors(arrays))
     if model.share_embeddings and not model.tie_output:  # transformers ties all of them or none
         hf_tensors |= {MARIAN_SOURCE: hf_tensors[MARIAN_SHARED], MARIAN_TARGET: hf_tensors[MARIAN_SHARED]}
     hf_config = {
@@ -270,10 +274,10 @@ def export_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors)
     return HFSpec(hf_config, hf_tensors, (), (tokens.end,), special, tokenizer_config, generation_config)
 
 
-def sines_first_order(width: int) -> Tensor:
+def sines_first_order(width: int) -> npt.NDArray[np.int64]:
     """Return the permutation that moves all sines of alternating sines and cosines before all cosines.
 
     >>> sines_first_order(5)
-    tensor([0, 2, 4, 1, 3])
+    array([0, 2, 4, 1, 3])
     """
-    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+    return np.concatenate([np.arange(0, width, 2), np.arange(1, width, 2)])

@@ -5,7 +5,6 @@ saved by name; a shared matrix appears once, under its first name.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.config import Config, ModelConfig, RecurrentConfig, TransformerConfig
+from regard.config import Config, ModelConfig, RecurrentConfig
 from regard.errors import ModelError
 from regard.files import atomic_folder, check_regular_file, write_error_message
 from regard.models.assembly import build_meta
@@ -189,29 +188,6 @@ def assign_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         if id(tensor) not in assigned:
             assigned[id(tensor)] = nn.Parameter(tensors[name]) if isinstance(tensor, nn.Parameter) else tensors[name]
     network.load_state_dict({name: assigned[id(tensor)] for name, tensor in own.items()}, assign=True)
-
-
-def repeat_kv_heads(tensors: Mapping[str, Tensor], model: TransformerConfig) -> dict[str, Tensor]:
-    """Return the tensors of the same network with `kv_heads = heads`: rows of shared heads are repeated.
-
-    For formats without grouped-query attention; the result computes the same function.
-    """
-    kv_heads = model.kv_heads or model.heads
-    repeated = dict(tensors)
-    if kv_heads == model.heads:
-        return repeated
-    key_rows, value_rows = kv_heads * (model.key_width or model.head_width), kv_heads * model.head_width
-
-    def repeat(part: Tensor) -> Tensor:
-        return part.unflatten(0, (kv_heads, -1)).repeat_interleave(model.heads // kv_heads, 0).flatten(0, 1)
-
-    for name, tensor in tensors.items():
-        if re.search(r"\.(query_key_value|key_value)\.(weight|bias)$", name):
-            query, key, value = tensor.split([len(tensor) - key_rows - value_rows, key_rows, value_rows])
-            repeated[name] = torch.cat([query, repeat(key), repeat(value)])
-        elif re.search(r"\.kernel\.(keys|values)\.weight$", name) and tensor.dim() == 3:  # Linformer, one per KV head
-            repeated[name] = tensor.repeat_interleave(model.heads // kv_heads, 0)
-    return repeated
 
 
 def shape_text(tensor: Tensor) -> str:

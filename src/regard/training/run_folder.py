@@ -12,7 +12,6 @@ data/            tokenizer and tokens
 report.html      the run on one page
 """
 
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from torch import Tensor
 from regard.config import Config
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
-from regard.files import read_regular_file, write_error_message, write_text
+from regard.files import lock_file, read_regular_file, write_error_message, write_text
 from regard.models import save
 from regard.models.folder import model_card, named_tensors
 from regard.models.folder_files import CARD_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_file
@@ -64,14 +63,14 @@ class RunFolder:
         self._created = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below, or by a kill
+            lock = open(self.folder / ".lock", "a")  # noqa: SIM115  # closed below, or by a kill
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder}: cannot be written ({error.strerror}); choose another --out."
             ) from None
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(lock)
             except OSError:
                 raise RunError(f"{self.folder}: another process is training here; wait for it, or stop it.") from None
             yield
