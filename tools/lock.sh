@@ -8,6 +8,6 @@ out=${1:?usage: tools/lock.sh FOLDER}
 python3 -m pip install --quiet --disable-pip-version-check pip-tools cyclonedx-bom
 mkdir -p "$out"
 python3 -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links \
-    --constraint constraints.txt --output-file "$out/requirements-hashes.txt" pyproject.toml
+    --extra train --constraint constraints.txt --output-file "$out/requirements-hashes.txt" pyproject.toml
 python3 -m cyclonedx_py requirements --pyproject pyproject.toml --output-reproducible \
     --of JSON -o "$out/sbom.cdx.json" "$out/requirements-hashes.txt"

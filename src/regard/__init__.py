@@ -8,8 +8,9 @@
 Names are imported when they are first used, so that `import regard` is instant.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from regard.errors import explain_missing_packages
 from regard.lazy_imports import lazy_exports
 from regard.version import __version__
 
@@ -107,7 +108,7 @@ _ERRORS = (
     "RunError",
 )
 
-__getattr__, __dir__ = lazy_exports(
+_import_name, __dir__ = lazy_exports(
     __name__,
     {
         **dict.fromkeys(_RESULTS, "regard.decoding.results"),
@@ -126,3 +127,8 @@ __getattr__, __dir__ = lazy_exports(
         "train": "regard.training.runner",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    with explain_missing_packages(f"regard.{name}"):
+        return _import_name(name)

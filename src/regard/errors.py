@@ -10,11 +10,19 @@
     ├── RunError                a training run cannot start or continue
     │   └── RunFolderError          a run folder cannot be written or read
     ├── ServerError             the server cannot start
+    ├── MissingPackageError     a package of the extra `train` is not installed (also an ImportError)
     └── InterruptedRun          a run was stopped by the user or the system, after saving
 
 The command line prints the message and exits with the `exit_code` of the class: 1 failed, 2 usage or config, 3 missing
 or unreadable data or model, 130 interrupted.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+TRAINING_PACKAGES = {"torch": "PyTorch", "matplotlib": "matplotlib", "sacrebleu": "sacreBLEU"}  # the extra `train`
+INSTALL_TRAINING_PACKAGES = "install it with: pip install 'regard[train]'"
 
 
 class RegardError(Exception):
@@ -65,6 +73,29 @@ class RunFolderError(RunError):
 
 class ServerError(RegardError):
     """The server cannot start, for example because its port is in use."""
+
+
+class MissingPackageError(RegardError, ImportError):
+    """A package is needed that `pip install regard` does not install."""
+
+
+def require_packages(*names: str) -> None:
+    """Raise the error of an import if one of these packages is not installed, without importing it."""
+    for name in names:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@contextmanager
+def explain_missing_packages(what: str) -> Iterator[None]:
+    """Turn the error about a missing package of the extra `train` into a message that says what needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = TRAINING_PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        raise MissingPackageError(f"{what} needs {package}; {INSTALL_TRAINING_PACKAGES}.") from None
 
 
 class InterruptedRun(RegardError):  # noqa: N818  # not an error: the user requested it

@@ -22,8 +22,9 @@ from regard.config import (
     TagHeadConfig,
     TokenizerConfig,
 )
+from regard.data.encoder_batches import TextOrPair
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.encoder_inference import TextEncoder, TextOrPair, embed, label_probabilities, tag_probabilities
+from regard.decoding.encoder_inference import TextEncoder, embed, label_probabilities, tag_probabilities
 from regard.errors import ConfigError
 from regard.models import save
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from regard.choices import Pooling
-    from regard.decoding.encoder_inference import MaskFiller, TextEncoder, TextOrPair
+    from regard.data.encoder_batches import TextOrPair
+    from regard.decoding.encoder_inference import MaskFiller, TextEncoder
 
 ENCODER_ITERATOR_BATCH = 512  # texts of an iterator that are encoded at once
 
@@ -108,7 +109,8 @@ class EncoderMethods(ModelBase):
         self, sentences: Sequence[str | Sequence[str]], *, split_punctuation: bool = False
     ) -> list[list[TaggedWord]]:
         """Return the words of each sentence with their tags and probabilities; the arguments are those of `tag`."""
-        from regard.decoding.encoder_inference import split_words, tag
+        from regard.data.sentence_splitting import split_words
+        from regard.decoding.encoder_inference import tag
 
         words = [
             [word.text for word in split_words(sentence, split_punctuation=split_punctuation)]

@@ -38,7 +38,7 @@ from regard.cli.options import (
     file_option,
     option,
 )
-from regard.errors import ConfigError
+from regard.errors import ConfigError, require_packages
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -125,6 +125,7 @@ def run(
     from regard.training.display import display_for
     from regard.training.task import EvaluationOptions, task_of
 
+    require_packages("torch", "sacrebleu")  # known before the data is translated
     columns = column_settings(source_column, target_column, text_column, label_column)
     corpus = corpus_from_options(source, target, data, parses=parses, columns=columns)
     loaded, invalid = load(model), InvalidLines(skip_invalid)

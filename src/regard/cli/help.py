@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.options import FILE
+from regard.errors import explain_missing_packages
 
 
 def repeat_file_options(
@@ -68,6 +69,11 @@ class Command(TyperCommand):
         takes_value = {name: not option.is_flag for option in options for name in option.opts}
         files = [name for option in options if option.multiple and option.metavar == FILE for name in option.opts]
         return super().parse_args(ctx, repeat_file_options(args, takes_value, frozenset(files)))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a missing package is an error with one message."""
+        with explain_missing_packages(f"regard {self.name}"):
+            return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer
         """Write the help."""

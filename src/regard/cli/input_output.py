@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from regard.api import Model
     from regard.config import CorpusConfig
+    from regard.data.encoder_batches import TextOrPair
     from regard.data.lines import InvalidLines, Line
-    from regard.decoding.encoder_inference import TextOrPair
 
 MAX_LINES_AT_ONCE = 512  # most lines that are processed at once
 LOG_SECONDS = 30.0  # between messages on the progress in a log file

@@ -24,6 +24,8 @@ from regard.errors import DataError
 
 MAX_TOKENS = 2**16 - 1  # of an input: token stores count them in 16 bits
 NUM_SPECIAL_TOKENS = 2  # start and end
+TextOrPair = str | tuple[str, str]
+"""A text, or a pair of texts."""
 
 
 @dataclass(frozen=True)

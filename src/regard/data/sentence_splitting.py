@@ -1,4 +1,4 @@
-"""Splitting lines into sentences, for translation models that were trained on single sentences, and joining them.
+"""Splitting lines into sentences, for models that were trained on single sentences, joining them, and splitting words.
 
 By rules: a sentence ends at `.`, `!`, `?` or `…` before a space and a character that can begin a sentence, but not
 after an abbreviation or an initial, nor before a lowercase letter. In Chinese and Japanese the marks alone end a
@@ -6,7 +6,9 @@ sentence. Consecutive sentences can be grouped up to a size, and hard-wrapped li
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 ENGLISH = """mr mrs ms dr prof st jr sr vs etc inc ltd co corp gen col lt capt sgt rev hon fig no vol pp eg ie approx
     dept est jan feb mar apr jun jul aug sep sept oct nov dec"""
@@ -157,3 +159,42 @@ def _cut_position(text: str) -> int:
         if inner:
             return min(inner, key=lambda position: abs(position - middle))
     return max(1, round(middle))
+
+
+class Word(NamedTuple):
+    """A word or punctuation mark with its range of characters."""
+
+    text: str
+    start: int
+    end: int
+
+
+def split_words(sentence: str, *, split_punctuation: bool = False) -> list[Word]:
+    """Split a sentence at spaces; with `split_punctuation`, punctuation around words becomes words of its own.
+
+    >>> [word.text for word in split_words("(Ada's) friend, 5 €.", split_punctuation=True)]
+    ['(', "Ada's", ')', 'friend', ',', '5', '€', '.']
+    >>> split_words("in London.")
+    [Word(text='in', start=0, end=2), Word(text='London.', start=3, end=10)]
+    """
+    words = (Word(match[0], *match.span()) for match in re.finditer(r"\S+", sentence))
+    return [part for word in words for part in _split_punctuation(word)] if split_punctuation else list(words)
+
+
+def _split_punctuation(word: Word) -> Iterator[Word]:
+    """Yield the punctuation before a word, the word, and the punctuation after it."""
+    text = word.text
+    first = next((n for n, character in enumerate(text) if not _is_punctuation(character)), len(text))
+    last = max((n + 1 for n, character in enumerate(text) if not _is_punctuation(character)), default=first)
+    for start, end in [*_single_characters(0, first), (first, last), *_single_characters(last, len(text))]:
+        if end > start:
+            yield Word(text[start:end], word.start + start, word.start + end)
+
+
+def _single_characters(start: int, end: int) -> list[tuple[int, int]]:
+    return [(n, n + 1) for n in range(start, end)]
+
+
+def _is_punctuation(character: str) -> bool:
+    """Return whether a character is punctuation or a symbol; combining marks are neither."""
+    return unicodedata.category(character)[0] in "PS"

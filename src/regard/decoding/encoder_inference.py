@@ -8,11 +8,8 @@ Texts are tokenized as in training. Each `[MASK]` is one token, and is predicted
 B texts of a batch · N texts, words of a sentence, or masks · S tokens · C model width · L labels · V vocabulary
 """
 
-import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +23,7 @@ from regard.data.encoder_batches import (
     NUM_SPECIAL_TOKENS,
     EncoderInput,
     InputTemplate,
+    TextOrPair,
     make_encoder_batch,
     words_with_spaces,
 )
@@ -37,8 +35,6 @@ from regard.errors import ConfigError, InputError
 from regard.models.network import EncoderNetwork, Memory, Network
 from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
 
-TextOrPair = str | tuple[str, str]
-"""A text, or a pair of texts."""
 ENCODER_BATCH_TOKENS = 4096
 FILL_BATCH = 64  # texts
 
@@ -206,45 +202,6 @@ def tag_probabilities(encoder: TextEncoder, sentences: Sequence[Sequence[str]]) 
     parts = iter(probabilities[n] for n in range(len(inputs)))
     empty = np.zeros((0, len(labels_of_head(encoder, TagHeadConfig, "the model"))))
     return [np.concatenate([empty, *(next(parts) for _ in rows)]) for rows in sentence_inputs]
-
-
-class Word(NamedTuple):
-    """A word or punctuation mark with its range of characters."""
-
-    text: str
-    start: int
-    end: int
-
-
-def split_words(sentence: str, *, split_punctuation: bool = False) -> list[Word]:
-    """Split a sentence at spaces; with `split_punctuation`, punctuation around words becomes words of its own.
-
-    >>> [word.text for word in split_words("(Ada's) friend, 5 €.", split_punctuation=True)]
-    ['(', "Ada's", ')', 'friend', ',', '5', '€', '.']
-    >>> split_words("in London.")
-    [Word(text='in', start=0, end=2), Word(text='London.', start=3, end=10)]
-    """
-    words = (Word(match[0], *match.span()) for match in re.finditer(r"\S+", sentence))
-    return [part for word in words for part in _split_punctuation(word)] if split_punctuation else list(words)
-
-
-def _split_punctuation(word: Word) -> Iterator[Word]:
-    """Yield the punctuation before a word, the word, and the punctuation after it."""
-    text = word.text
-    first = next((n for n, character in enumerate(text) if not _is_punctuation(character)), len(text))
-    last = max((n + 1 for n, character in enumerate(text) if not _is_punctuation(character)), default=first)
-    for start, end in [*_single_characters(0, first), (first, last), *_single_characters(last, len(text))]:
-        if end > start:
-            yield Word(text[start:end], word.start + start, word.start + end)
-
-
-def _single_characters(start: int, end: int) -> list[tuple[int, int]]:
-    return [(n, n + 1) for n in range(start, end)]
-
-
-def _is_punctuation(character: str) -> bool:
-    """Return whether a character is punctuation or a symbol; combining marks are neither."""
-    return unicodedata.category(character)[0] in "PS"
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.folder import read_tensors
-from regard.models.folder_files import WEIGHTS_FILE, read_json
+from regard.models.folder_files import MAX_JSON_BYTES, WEIGHTS_FILE, read_json
 
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
-MAX_JSON_BYTES = 64 * 2**20  # of indexes and tokenizer settings, which list tensors and tokens
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -112,11 +111,6 @@ class HFWeights:
     def name_in_file(self, name: str) -> str:
         """Return the name of a tensor in the file."""
         return self.file_names.get(name, name.removeprefix(self.omitted_prefix))
-
-
-def read_optional_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; an empty one if the file does not exist."""
-    return read_json(path, MAX_JSON_BYTES) if path.exists() else {}
 
 
 def read_weights(

@@ -22,8 +22,7 @@ from regard.data.tokenizer_file import (
 )
 from regard.errors import ModelError
 from regard.files import read_regular_file
-from regard.interop.hf_folder import read_optional_json
-from regard.models.folder_files import TOKENIZER_FILE, read_json, unreadable_file
+from regard.models.folder_files import TOKENIZER_FILE, read_json, read_optional_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")

@@ -45,7 +45,6 @@ from regard.data.tokenizer_file import (
 )
 from regard.errors import ModelError
 from regard.files import read_regular_file
-from regard.interop.hf_folder import read_optional_json
 from regard.interop.hf_tokenizers import (
     TOKENIZER_CONFIG_FILE,
     ImportedTokenizers,
@@ -56,7 +55,7 @@ from regard.interop.hf_tokenizers import (
     require_tokens,
     special_token_names,
 )
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, unreadable_file
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_optional_json, unreadable_file
 
 USER_DEFINED_SCORE = 0.0  # above all others: SentencePiece always prefers user-defined pieces
 Value = int | bytes

@@ -10,6 +10,7 @@ from regard.errors import ConfigError, ModelError
 from regard.files import MAX_SMALL_FILE_BYTES, read_regular_file
 
 FORMAT_VERSION = 1
+MAX_JSON_BYTES = 64 * 2**20  # of indexes and tokenizer settings, which list tensors and tokens
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
@@ -54,6 +55,11 @@ def read_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> dict[str, An
     if not isinstance(content, dict):
         raise ModelError(f"{path}: should contain a JSON object; copy the folder again.")
     return content
+
+
+def read_optional_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one if the file does not exist."""
+    return read_json(path, MAX_JSON_BYTES) if path.exists() else {}
 
 
 def parse_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> Any:

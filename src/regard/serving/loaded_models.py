@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,16 @@ from regard.api import Model, load
 from regard.choices import EngineName, Pooling, Precision
 from regard.config import TagHeadConfig
 from regard.config.errors import did_you_mean
-from regard.data.encoder_batches import NUM_SPECIAL_TOKENS
-from regard.decoding.encoder_inference import (
-    TextEncoder,
-    TextOrPair,
-    classify,
-    embed_inputs,
-    labels_of_head,
-    tag_probabilities,
-)
+from regard.data.encoder_batches import NUM_SPECIAL_TOKENS, TextOrPair
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
 from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages
 from regard.training.task import Ability, abilities
+
+if TYPE_CHECKING:  # it imports torch, which a server for CTranslate2 models does without
+    from regard.decoding.encoder_inference import TextEncoder
 
 ABILITY_PHRASES: dict[Ability, str] = {
     "translate": "translate",
@@ -113,6 +108,8 @@ class ClassifyJob:
 
     def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[Classification]:
         """Classify a batch."""
+        from regard.decoding.encoder_inference import classify
+
         return classify(limited_encoder(model), texts)
 
 
@@ -122,6 +119,8 @@ class TagJob:
 
     def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
         """Tag a batch."""
+        from regard.decoding.encoder_inference import labels_of_head, tag_probabilities
+
         encoder = limited_encoder(model)
         labels = labels_of_head(encoder, TagHeadConfig, "the model")
         return [
@@ -150,6 +149,8 @@ class EmbedJob:
 
     def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
         """Embed a batch."""
+        from regard.decoding.encoder_inference import embed_inputs
+
         encoder = limited_encoder(model)
         rows = encoder.tokenize(texts)
         vectors = embed_inputs(encoder, rows, self.pooling, normalize=self.normalize)
@@ -162,7 +163,7 @@ class EmbedJob:
 EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 
-def limited_encoder(model: Model) -> TextEncoder:
+def limited_encoder(model: Model) -> "TextEncoder":
     """Return a model's text encoder with the server's limit on the tokens of a text."""
     return replace(model.text_encoder, max_tokens=MAX_READ_TOKENS)
 

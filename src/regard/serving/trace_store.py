@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from regard.decoding.options import (
     GenerationOptions,
@@ -20,10 +20,12 @@ from regard.decoding.options import (
     SearchOptions,
     TranslationOptions,
 )
-from regard.interpret.decode import DEFAULT_LENGTH, TracedModel
-from regard.interpret.trace import Trace, look
 from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.loaded_models import LoadedModel
+
+if TYPE_CHECKING:  # they import torch, which a server for CTranslate2 models does without
+    from regard.interpret.decode import TracedModel
+    from regard.interpret.trace import Trace
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +52,7 @@ class StoredTrace:
     """Trace and the model that it belongs to."""
 
     model: LoadedModel
-    trace: Trace
+    trace: "Trace"
 
 
 class TraceStore:
@@ -64,12 +66,12 @@ class TraceStore:
         self._requests = 0
 
     def create(
-        self, request: TraceRequest, model: LoadedModel, read: Callable[[Trace], Answer]
+        self, request: TraceRequest, model: LoadedModel, read: "Callable[[Trace], Answer]"
     ) -> "asyncio.Future[Answer]":
         """Create the trace of a request, unless it is stored, and read something from it."""
         return self._submit(lambda: self._create(request, model, read))
 
-    def read(self, trace_id: str, read: Callable[[Trace], Answer]) -> "asyncio.Future[Answer]":
+    def read(self, trace_id: str, read: "Callable[[Trace], Answer]") -> "asyncio.Future[Answer]":
         """Read something from a stored trace."""
         return self._submit(lambda: self._read(trace_id, read))
 
@@ -97,7 +99,7 @@ class TraceStore:
     def _leave(self) -> None:
         self._requests -= 1
 
-    def _create(self, request: TraceRequest, model: LoadedModel, read: Callable[[Trace], Answer]) -> Answer:
+    def _create(self, request: TraceRequest, model: LoadedModel, read: "Callable[[Trace], Answer]") -> Answer:
         if request.id not in self._traces:
             with model.torch_lock:
                 self._traces[request.id] = StoredTrace(model, _trace(request, model))
@@ -105,7 +107,7 @@ class TraceStore:
                 self._traces.popitem(last=False)
         return self._read(request.id, read)
 
-    def _read(self, trace_id: str, read: Callable[[Trace], Answer]) -> Answer:
+    def _read(self, trace_id: str, read: "Callable[[Trace], Answer]") -> Answer:
         if trace_id not in self._traces:
             raise ApiError(404, f"The trace {trace_id[:24]!r} is no longer stored; request it again from /v1/look.")
         self._traces.move_to_end(trace_id)
@@ -114,8 +116,11 @@ class TraceStore:
             return read(stored.trace)
 
 
-def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
+def _trace(request: TraceRequest, loaded: LoadedModel) -> "Trace":
     """Decode a text and record the computation; the trace has the model's served name, not its folder."""
+    from regard.interpret.decode import DEFAULT_LENGTH
+    from regard.interpret.trace import look
+
     options: TranslationOptions | GenerationOptions | None
     if loaded.encodes:
         options = None
@@ -128,7 +133,9 @@ def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
     return look(traced_model(loaded), request.text, options, request.target)
 
 
-def traced_model(loaded: LoadedModel) -> TracedModel:
+def traced_model(loaded: LoadedModel) -> "TracedModel":
     """Return what a trace needs of a model."""
+    from regard.interpret.decode import TracedModel
+
     model = loaded.model
     return TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, loaded.name)

@@ -6,6 +6,7 @@ PyTorch supports every network and option, CTranslate2 most of them, much faster
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal, Protocol
 
 from regard.choices import ENGINES, EngineName
@@ -13,7 +14,7 @@ from regard.config import Config
 from regard.data.syntax import TokenFeatures
 from regard.decoding.options import SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
-from regard.errors import ConfigError, InputError
+from regard.errors import INSTALL_TRAINING_PACKAGES, ConfigError, InputError, MissingPackageError
 from regard.interop.exporters import MAX_POSITIONS, unsupported_reason
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> L
     if name not in ENGINES:
         raise ConfigError(f"there is no engine {name!r}; the engines are auto, torch and ctranslate2.")
     if name == "torch":
+        _check_torch("the engine torch was requested")
         log.info("engine: torch, as requested.")
         return "torch"
     reason = next((reason for reason in (unsupported_reason(config), *obstacles) if reason), None)
@@ -79,8 +81,14 @@ def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> L
         return "ctranslate2"
     if name == "ctranslate2":
         raise ConfigError(f"the engine ctranslate2 cannot be used because {reason}; use the engine torch, or auto.")
+    _check_torch(reason)
     log.info("engine: torch, because %s.", reason)
     return "torch"
+
+
+def _check_torch(reason: str) -> None:
+    if find_spec("torch") is None:
+        raise MissingPackageError(f"PyTorch is needed because {reason}; {INSTALL_TRAINING_PACKAGES}.")
 
 
 def unsupported_search(options: TranslationOptions, config: Config, *, is_ensemble: bool) -> str | None:

@@ -98,7 +98,7 @@ def converted_folder(folder: Path, precision: Precision) -> Path:
 
 
 def _convert(folder: Path, out: Path, precision: Precision) -> None:
-    from regard.interop.ctranslate2 import export_ctranslate2  # imports torch, which is needed only here
+    from regard.interop.ctranslate2 import export_ctranslate2  # only here: its imports take a while
 
     with folder_lock(out.parent):
         if checksums_match(out):

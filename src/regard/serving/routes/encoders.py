@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from regard.config.base import Fraction
-from regard.decoding.encoder_inference import TextOrPair, Word, split_words
+from regard.data.encoder_batches import TextOrPair
+from regard.data.sentence_splitting import Word, split_words
 from regard.decoding.results import Classification, FilledText
 from regard.evaluation.metrics import spans
 from regard.serving.errors import ApiError
