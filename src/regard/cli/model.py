@@ -39,13 +39,13 @@ def run(
     from regard.models.summary import summarize
 
     if source is None and not settings:
-        presets = {name: summarize(build_meta(_config(name, []).model)) for name in preset_names()}
+        presets = {name: summarize(build_meta(read_settings(name, []).model)) for name in preset_names()}
         if as_json:
             print_text(json.dumps({name: network.as_dict() for name, network in presets.items()}, indent=2))
         else:
             _print_presets(presets)
         return
-    config = _config(source, settings or [])
+    config = read_settings(source, settings or [])
     network = build_meta(config.model)
     if taps:
         names = list(network.taps)
@@ -62,7 +62,8 @@ def run(
             _print_decoding(config)
 
 
-def _config(source: str | None, settings: list[str]) -> "Config":
+def read_settings(source: str | None, settings: list[str]) -> "Config":
+    """Return the settings of a preset, a TOML file or a model folder."""
     from regard.config import did_you_mean, load_config, preset_names
     from regard.errors import ConfigError
     from regard.models.folder_files import read_config
