@@ -1,18 +1,19 @@
 """Predicted and measured training steps on this CPU: does the cost model of `regard plan` hold?
 
-    python benchmarks/plan.py                # tiny, small and a GPT, one thread each
-    python benchmarks/plan.py --markdown
+    python benchmarks/plan.py                # tiny, small and a GPT in one process; tiny also in two (gloo)
 
-Each network is trained in a fresh process on random words, as long as real sentences. The time is that of the processor
-(`time.process_time`), which other programs change little; memory is the growth of the process since PyTorch was
-imported. The rates of the cost model are measured in the same process, on tensors that have nothing to do with the
-networks.
+Each network is trained in fresh processes with one thread each, on random words in sentences as long as real ones. The
+time is that of the processor (`time.process_time`), which other programs change little; memory is the growth of the
+process since PyTorch was loaded. The rates of the cost model are measured in the same process, on tensors that have
+nothing to do with the networks.
 """
 
 import argparse
 import json
 import math
+import os
 import resource
+import subprocess
 import sys
 import time
 from itertools import islice
@@ -22,59 +23,59 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from common import SPIN_COUNT, print_markdown, run_in_process
-from training import MODELS, VARIANTS, RegardTrainer, make_task, write_corpus
+from common import SPIN_COUNT, print_markdown
 
+from regard.config import Config
 from regard.data.batching import DataPosition
 from regard.machine import keep_freed_memory
-from regard.models.summary import summarize
 from regard.training.device_specs import measure_cpu
-from regard.training.planner import optimizer_bytes, optimizer_seconds
-from regard.training.step_trace import trace_step
+from regard.training.distributed import joined_process_group
+from regard.training.planner import LayoutPlan, make_plan
+from regard.training.run_folder import RunFolder
+from regard.training.trainer import Trainer
+from training import MODELS, make_task, write_corpus
 
-NETWORKS = ("tiny", "small", "gpt")
+RUNS = (("tiny", 1), ("small", 1), ("gpt", 1), ("tiny", 2))  # network and processes
 MIB = 2**20
 
 
 def measure(name: str, steps: int, warmup: int) -> dict[str, Any]:
-    """Train a network in this process, then predict the same step."""
+    """Train a network in this process and others that torchrun started, then predict the same step."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    with TemporaryDirectory() as folder:
+    times = []
+    with TemporaryDirectory() as folder, joined_process_group() as process_group:
         store = write_corpus(Path(folder) / "store", MODELS[name])
         _load_libraries()
         start_memory = _resident()
         task = make_task(name, store)
-        trainer = RegardTrainer(task, Path(folder) / "run", VARIANTS["regard"])
-        batches = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
-        times = []
-        for batch in batches:
+        trainer = Trainer(RunFolder(Path(folder) / "run"), task.config, task, process_group=process_group)
+        for _ in range(warmup + steps):
             started = time.process_time()
-            trainer.step(batch)
+            trainer.step()
             times.append(time.process_time() - started)
-        memory = _peak_resident() - start_memory
-        measured = batches[warmup:]
-    rows = sum(len(batch.target) for batch in measured) / len(measured)
-    length = sum(batch.targets for batch in measured) / len(measured) / rows
-    device = measure_cpu(threads=1)
-    trace = trace_step(task.config, round(rows), math.ceil(length), torch.float32, on_cpu=True)
-    most = max(batch.target.numel() for batch in batches) / (round(rows) * math.ceil(length))
-    parameters = summarize(task.network).parameters
-    compute = sum(device.seconds(work, "float32") for work in (trace.forward, trace.backward))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - start_memory
+        batches = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
+        processes = process_group.world_size
+    rows = sum(len(batch.target) for batch in batches) / len(batches)
+    length = sum(batch.targets for batch in batches) / len(batches) / rows
+    most = max(batch.target.numel() for batch in batches)
     return {
         "rows": rows,
         "length": length,
         "measured": median(times[warmup:]),
-        "predicted": compute + optimizer_seconds(task.config, parameters, device),
+        "predicted": predict(task.config, rows * length, length, processes).seconds,
         "measured_memory": memory,
-        "predicted_memory": 4 * parameters + optimizer_bytes(task.config, parameters) + 1.15 * most * trace.peak,
-        "gflops": device.peaks["float32"] / 1e9,
-        "kinds": {
-            f"{phase} {kind}": device.seconds({kind: work}, "float32")
-            for phase, items in (("forward", trace.forward), ("backward", trace.backward))
-            for kind, work in items.items()
-        },
+        "predicted_memory": predict(task.config, most, length, processes).memory,
     }
+
+
+def predict(config: Config, tokens: float, length: float, processes: int) -> LayoutPlan:
+    """Return the plan of ddp, or of a single process, for a batch of this size."""
+    longest = math.ceil(length)
+    training = config.training.model_copy(update={"batch_tokens": round(tokens / longest) * longest})
+    plan = make_plan(config.model_copy(update={"training": training}), measure_cpu(threads=1), processes, longest)
+    return plan.layouts[0]
 
 
 def _load_libraries() -> None:
@@ -89,40 +90,42 @@ def _resident() -> int:
     return pages * resource.getpagesize()
 
 
-def _peak_resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def run_in_processes(name: str, processes: int, steps: int, warmup: int) -> dict[str, Any]:
+    """Run `measure` in new processes, and return the result of the first."""
+    python = [sys.executable]
+    if processes > 1:
+        python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    arguments = [__file__, "--one", name, "--steps", str(steps), "--warmup", str(warmup)]
+    environment = os.environ | SPIN_COUNT | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*python, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    return result
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", default=NETWORKS, choices=NETWORKS)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--details", action="store_true", help="print the predicted time of each kind of operation")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one, options.steps, options.warmup)))
+        result = measure(options.one, options.steps, options.warmup)
+        if os.environ.get("RANK", "0") == "0":
+            print(json.dumps(result))
         return
-    rows = [("network", "batch", "measured s", "predicted s", "ratio", "measured MiB", "predicted MiB", "ratio")]
-    for name in options.networks:
-        arguments = [name, "--steps", str(options.steps), "--warmup", str(options.warmup)]
-        result = run_in_process(__file__, arguments, environment={**SPIN_COUNT, "OMP_NUM_THREADS": "1"})
+    header = ("network", "processes", "batch", "measured s", "predicted s", "ratio")
+    rows = [(*header, "measured MiB", "predicted MiB", "ratio")]
+    for name, processes in RUNS:
+        result = run_in_processes(name, processes, options.steps, options.warmup)
+        seconds, memory = ((result[f"measured{kind}"], result[f"predicted{kind}"]) for kind in ("", "_memory"))
         rows.append(
             (
-                name,
-                f"{result['rows']:.0f} × {result['length']:.0f}",
-                f"{result['measured']:.3f}",
-                f"{result['predicted']:.3f}",
-                f"{result['predicted'] / result['measured']:.2f}",
-                f"{result['measured_memory'] / MIB:.0f}",
-                f"{result['predicted_memory'] / MIB:.0f}",
-                f"{result['predicted_memory'] / result['measured_memory']:.2f}",
+                *(name, str(processes), f"{result['rows']:.0f} × {result['length']:.0f}"),
+                *(f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", f"{seconds[1] / seconds[0]:.2f}"),
+                *(f"{memory[0] / MIB:.0f}", f"{memory[1] / MIB:.0f}", f"{memory[1] / memory[0]:.2f}"),
             )
         )
-        if options.details:
-            print(json.dumps(result, indent=1), file=sys.stderr)
     print_markdown(rows)
 
 

@@ -127,16 +127,16 @@ def _print_plan(source: str, plan: "Plan", command: str) -> None:
         print_text(f"No recommendation: {plan.reason}.")
         return
     print_text(f"Use {_describe(plan.recommended)}: {plan.reason}.")
-    days = plan.recommended.seconds * training.steps / 86_400
-    print_text(f"{training.steps:,} steps take about {days:,.1f} days." if days >= 1 else _hours(24 * days, training.steps))
+    print_text(f"{training.steps:,} steps take about {_duration(plan.recommended.seconds * training.steps)}.")
     faster = faster_precision(plan)
     if faster is not None:
         print_text(f"With --set training.precision=bfloat16 a step takes {faster.seconds:.3g} s.")
     print_text(f"\n{command}")
 
 
-def _hours(hours: float, steps: int) -> str:
-    return f"{steps:,} steps take about {hours:,.1f} hours."
+def _duration(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours / 24:,.1f} days" if hours >= 48 else f"{hours:,.1f} hours"
 
 
 def _describe(plan: "LayoutPlan") -> str:

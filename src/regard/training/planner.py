@@ -243,9 +243,7 @@ class _Costs:
         """Trace a batch; costs grow linearly, so those between the smallest and the largest batch are interpolated."""
         smallest, largest = math.ceil(self.rows / self.count), self.rows
         if self.device.is_cpu or rows in (smallest, largest):
-            return trace_step(
-                self.config, rows, self.length, DTYPES[self.precision], on_cpu=self.device.is_cpu
-            )
+            return trace_step(self.config, rows, self.length, DTYPES[self.precision], on_cpu=self.device.is_cpu)
         return self._trace(smallest).at(self._trace(largest), (rows - smallest) / (largest - smallest))
 
     def plan(self, layout: Layout) -> LayoutPlan:
@@ -294,7 +292,7 @@ class _Costs:
         return 2 if self.precision == "bfloat16" else 4
 
     def _buffers(self, layout: Layout) -> float:
-        """Bytes of ddp's buckets; with fsdp of two gathered blocks, the gradients of one, and the rest of the network."""
+        """Bytes of ddp's buckets; with fsdp of two gathered blocks, the gradients of one, and all outside of blocks."""
         sizes = self.sizes
         if layout.kind == "ddp":
             return GRADIENT_BYTES * sizes.total
@@ -304,9 +302,7 @@ class _Costs:
         rest = sizes.total - sizes.in_blocks
         return block * (2 * self._gathered_bytes + GRADIENT_BYTES) + rest * (WEIGHT_BYTES + GRADIENT_BYTES)
 
-    def _communication(
-        self, layout: Layout, rows: int, forward: float, backward: float
-    ) -> tuple[float, float, float]:
+    def _communication(self, layout: Layout, rows: int, forward: float, backward: float) -> tuple[float, float, float]:
         """Return bytes sent per device, the time they take, and the part of it that nothing hides."""
         sizes, volume, seconds, exposed = self.sizes, 0.0, 0.0, 0.0
         overlap = 0.0 if self.device.is_cpu else OVERLAP
@@ -355,9 +351,7 @@ def _layouts(model: TransformerConfig, count: int) -> tuple[list[Layout], list[s
     for size in _divisors(count):
         reason = _tensor_obstacle(model, size)
         if reason is None:
-            layouts.append(
-                Layout("tensor", 1, size) if size == count else Layout("fsdp+tensor", count // size, size)
-            )
+            layouts.append(Layout("tensor", 1, size) if size == count else Layout("fsdp+tensor", count // size, size))
         elif size == count:
             notes.append(f"No tensor layout: {reason}.")
     return layouts, notes

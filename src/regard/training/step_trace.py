@@ -293,7 +293,7 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, recorder: _Recorder) -> Tensor:
         out = q.new_empty(*q.shape[:3], v.size(-1))
         ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:3], dtype=torch.float32))
-        # two products over all keys, of which a causal mask leaves half; q, k, v and the output are read or written once
+        # two products over all keys, of which a causal mask leaves half; each tensor is read or written once
         ctx.flops = 2.0 * q.shape[:3].numel() * k.size(2) * (q.size(3) + v.size(3)) / (2 if causal else 1)
         ctx.recorder = recorder
         recorder.add("attention", ctx.flops, sum(map(_bytes, (q, k, v, out))), out.numel())
