@@ -10,7 +10,7 @@ from regard.nn import attend, cpu
 from regard.nn.cpu.attention import blockwise_attention
 from regard.nn.cpu.functional import gather_heads, scatter_heads
 from regard.nn.functional import merge_heads, split_heads
-from regard.nn.layout import Packing, Tokens
+from regard.nn.layout import Packing, PaddingMask, Tokens
 
 HEAD_WIDTH = 3
 BATCH, HEADS, BLOCK = 2, 2, 3
@@ -34,7 +34,7 @@ def tokens_with_masks(draw: st.DrawFn) -> tuple[Tokens, Tensor]:
         return Tokens(positions), torch.ones(batch, length, dtype=torch.bool)
     mask = torch.rand(batch, length, generator=generator) < 0.6
     mask[0, 0] = True
-    return Tokens(positions, packing=Packing.of(mask)), mask
+    return Tokens(positions, packing=Packing.of(PaddingMask.of(mask))), mask
 
 
 @given(tokens_with_masks(), st.integers(1, 3), st.integers(1, 3))

@@ -4,13 +4,14 @@ B batch · S source length · T target length · C model width · V vocabulary
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.embedding import OutputProjection
+from regard.nn.layout import Mask, PaddingMask
 from regard.nn.prediction_heads import TextClassificationHead
 from regard.nn.taps import Matrix, MatrixProduct, Point, Tap, matrices_of, points_of, rename_axes, taps_of, under
 
@@ -21,11 +22,19 @@ class Memory:
 
     states: Tensor  # (B, S, C), zero at padding
     mask: Tensor | None = None  # (B, S) True at tokens, False at padding; None: no padding
+    host_mask: Tensor | None = field(default=None, kw_only=True)  # a copy of the mask on the CPU, if there is one
+
+    @property
+    def padding(self) -> Mask:
+        """The mask, with its copy on the CPU if there is one."""
+        if self.mask is None or self.host_mask is None:
+            return self.mask
+        return PaddingMask(self.mask, self.host_mask)
 
     def select(self, rows: Tensor) -> Self:
         """Return the memory of these rows, in this order; rows may repeat, as for beams."""
         mask = None if self.mask is None else self.mask.index_select(0, rows)
-        return replace(self, states=self.states.index_select(0, rows), mask=mask)
+        return replace(self, states=self.states.index_select(0, rows), mask=mask, host_mask=None)
 
 
 class Cache(Protocol):
@@ -55,7 +64,7 @@ class Network(nn.Module):
     decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
     addresses: ClassVar[Mapping[str, str]] = {}  # first part of the addresses of a child, if not the child's name
 
-    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+    def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory. `features` are further tensors (B, S) about the tokens, by name.
 
         `segment_ids` is the number of the text that a token is in; `depth`, `preorder` and `last_descendant` are the
@@ -68,7 +77,7 @@ class Network(nn.Module):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), each of which predicts the next token.
@@ -116,6 +125,13 @@ class Network(nn.Module):
         return self.addresses.get(child, child)
 
 
+def mask_tensors(mask: Mask) -> dict[str, Tensor | None]:
+    """Return the fields of a `Memory` for a padding mask."""
+    if isinstance(mask, PaddingMask):
+        return {"mask": mask.tokens, "host_mask": mask.host}
+    return {"mask": mask}
+
+
 def _absolute(product: MatrixProduct) -> MatrixProduct:
     return replace(product, left=product.left.removeprefix("/"), right=product.right.removeprefix("/"))
 
@@ -133,8 +149,8 @@ class EncoderDecoderNetwork(Network):
         self,
         source: Tensor,
         target: Tensor,
-        source_mask: Tensor | None = None,
-        target_mask: Tensor | None = None,
+        source_mask: Mask = None,
+        target_mask: Mask = None,
         source_features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
@@ -150,7 +166,7 @@ class DecoderNetwork(Network):
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V)."""
         return self.logits(self.decode(ids, mask=mask, features=features))
 
@@ -162,7 +178,7 @@ class EncoderNetwork(Network):
     pooling: nn.Module
     head: nn.Module | None
 
-    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+    def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory."""
         raise NotImplementedError
 
@@ -180,6 +196,6 @@ class EncoderNetwork(Network):
             return super().logits(hidden)
         return self.head(hidden)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, S) -> one vector per text (B, C)."""
         return self.pool(self.encode(ids, mask, features))

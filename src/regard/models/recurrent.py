@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
+from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory, mask_tensors
 from regard.nn import OutputProjection, Tap
+from regard.nn.layout import Mask
 from regard.nn.prediction_heads import BidirectionalLMHead
 from regard.nn.recurrent import RecurrentState
 from regard.nn.recurrent_stack import BidirectionalStack, LayerMixing, RecurrentCache, RecurrentStack, select_states
@@ -40,17 +41,17 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
         self.output = output
 
     def encode(
-        self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
+        self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None
     ) -> RecurrentMemory:
         states, last = self.encoder(ids, mask, features=features)
-        return RecurrentMemory(states, mask, tuple(last))
+        return RecurrentMemory(states, last=tuple(last), **mask_tensors(mask))
 
     def decode(
         self,
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         if not isinstance(memory, RecurrentMemory):
@@ -60,7 +61,7 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
             mask,
             start=self._start(memory),
             memory=memory.states,
-            memory_mask=memory.mask,
+            memory_mask=memory.padding,
             cache=cache,
             features=features,
         )
@@ -97,7 +98,7 @@ class RecurrentLanguageModel(DecoderNetwork):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         hidden, _ = self.decoder(ids, mask, cache=cache, features=features)
@@ -132,16 +133,16 @@ class BidirectionalLanguageModel(EncoderNetwork):
         self.head = head
 
     def encode(
-        self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
+        self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None
     ) -> BidirectionalMemory:
         layers = self.encoder(ids, mask, features=features)
-        return BidirectionalMemory(self.mixing(layers), mask, layers[-1])
+        return BidirectionalMemory(self.mixing(layers), last=layers[-1], **mask_tensors(mask))
 
     def bidirectional_states(
         self,
         ids: Tensor,
         following: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Texts (B, T), and the same one token later -> the last states (B, T, C) of both directions, for `logits`.

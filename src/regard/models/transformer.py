@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
+from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory, mask_tensors
 from regard.nn import Block, DecoderCache, FullAttention, OutputProjection, Stack, Tap
+from regard.nn.layout import Mask
 
 
 class EncoderDecoderTransformer(EncoderDecoderNetwork):
@@ -20,20 +21,20 @@ class EncoderDecoderTransformer(EncoderDecoderNetwork):
         self.decoder = decoder
         self.output = output
 
-    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.encoder(ids, mask, features=features), mask)
+    def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, mask, features=features), **mask_tensors(mask))
 
     def decode(
         self,
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         if memory is None:
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
-        return self.decoder(ids, mask, memory=memory.states, memory_mask=memory.mask, cache=cache, features=features)
+        return self.decoder(ids, mask, memory=memory.states, memory_mask=memory.padding, cache=cache, features=features)
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
@@ -59,7 +60,7 @@ class DecoderOnlyTransformer(DecoderNetwork):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         return self.decoder(ids, mask, cache=cache, features=features)
@@ -77,5 +78,5 @@ class EncoderOnlyTransformer(EncoderNetwork):
         self.pooling = pooling
         self.head = head
 
-    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.encoder(ids, mask, features=features), mask)
+    def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, mask, features=features), **mask_tensors(mask))

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.nn.layout import none_if_full
-
 MIN_GROWTH = 16  # tokens by which a cache grows at least, so that it is not copied at every step
 
 
@@ -84,8 +82,7 @@ class DecoderCache:
         self.mask: Tensor | None = None  # (R, length) True at tokens, False at padding; None: no padding
 
     def advance(self, ids: Tensor, mask: Tensor | None) -> None:
-        """Count the tokens `ids` (R, T), whose keys and values the layers have added."""
-        mask = none_if_full(mask)
+        """Count the tokens `ids` (R, T), whose keys and values the layers have added; `mask` None: no padding."""
         if mask is not None or self.mask is not None:
             ones = torch.ones_like(ids, dtype=torch.bool)
             past = self.mask if self.mask is not None else ones.new_ones(len(ids), self.length)

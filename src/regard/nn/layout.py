@@ -4,6 +4,10 @@ Sequences of different length are padded to a rectangle. Padding takes part in n
 (`AttentionMask`), positions do not count it (`Tokens.position_ids`), and position-wise layers may skip it (`Packing`).
 It may be anywhere in a row; a sequence gives the same numbers whatever it is padded with, and where.
 
+Where the padding is decides shapes and branches, which are Python's. Reading a mask back from a GPU would stop the
+program until the GPU has caught up, so batches have a copy of each mask on the CPU (`PaddingMask`). Everything that
+Python must know is computed from that copy.
+
 B batch · T queries · S keys · N tokens without padding
 """
 
@@ -36,6 +40,55 @@ def causal_mask(queries: int, keys: int | None = None, device: torch.device | No
 
 
 @dataclass(frozen=True)
+class PaddingMask:
+    """A padding mask with a copy on the CPU, which can be read without waiting for a GPU."""
+
+    tokens: Tensor  # (B, T) True at tokens, False at padding; on the device of the network
+    host: Tensor  # the same on the CPU
+
+    @classmethod
+    def of(cls, mask: Tensor, host: Tensor | None = None) -> "PaddingMask":
+        """Return a mask and its copy; without one, it is copied now, for which the program waits."""
+        return cls(mask, mask.cpu() if host is None else host)
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether there is no padding."""
+        return bool(self.host.all())
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """(N,) places of the tokens among the B·T, on the device of the network."""
+        return self.host.flatten().nonzero().squeeze(1).to(self.tokens.device, non_blocking=True)
+
+
+Mask = Tensor | PaddingMask | None
+"""A padding mask (B, T), True at tokens; None: no padding."""
+
+
+def find_padding(mask: Mask, shape: torch.Size) -> PaddingMask | None:
+    """Return the padding of tokens (B, T), None if there is none; raise `InputError` if the mask does not fit them.
+
+    >>> find_padding(torch.tensor([[True, True]]), torch.Size([1, 2])) is None
+    True
+    """
+    if mask is None:
+        return None
+    check_mask(mask.tokens if isinstance(mask, PaddingMask) else mask, shape)
+    padding = mask if isinstance(mask, PaddingMask) else PaddingMask.of(mask)
+    return None if padding.is_full else padding
+
+
+def check_mask(mask: Tensor | None, shape: torch.Size) -> None:
+    """Raise `InputError` if the dtype or shape of a mask does not fit tokens (B, T)."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+        raise InputError(
+            f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
+            f"of shape {tuple(shape)}, True at tokens and False at padding."
+        )
+
+
+@dataclass(frozen=True)
 class AttentionMask:
     """Which query may attend to which key, in the form that each kernel needs."""
 
@@ -45,6 +98,12 @@ class AttentionMask:
     causal: bool = False
     documents: Tensor | None = None  # (B, S) number of each token's document; None: one document per row
     device: torch.device | None = None
+    host_mask: Tensor | None = None  # a copy of `key_mask` on the CPU, if there is one
+
+    @cached_property
+    def padding(self) -> PaddingMask | None:
+        """The padding of the keys; None: no padding."""
+        return None if self.key_mask is None else PaddingMask.of(self.key_mask, self.host_mask)
 
     @cached_property
     def allowed(self) -> Tensor | None:
@@ -92,9 +151,9 @@ class Packing:
     length: int
 
     @classmethod
-    def of(cls, mask: Tensor) -> "Packing":
+    def of(cls, mask: PaddingMask) -> "Packing":
         """Return the packing of the tokens of a mask (B, T)."""
-        return cls(mask.flatten().nonzero().squeeze(1), *mask.shape)
+        return cls(mask.slots, *mask.tokens.shape)
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)"""
@@ -114,6 +173,12 @@ class Tokens:
     features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, T) each, by name: for position schemes
     packing: Packing | None = None
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # derived values, computed once
+    limit: int | None = None  # `position_ids` are below it; None: not known
+
+    @property
+    def max_length(self) -> int:
+        """A number that no position reaches; if `limit` is not known, it is read from the positions."""
+        return int(self.position_ids.max()) + 1 if self.limit is None else self.limit
 
     def pack(self, x: Tensor) -> Tensor:
         """Remove padding from x (B, T, …), if the tokens are packed."""
@@ -138,33 +203,19 @@ class Layout:
         """Position of each key minus position of each query: (B, 1, T, S), or (1, 1, T, S) if all rows agree."""
         return self.keys.position_ids[:, None, None, :] - self.queries.position_ids[:, None, :, None]
 
-    def cross(self, memory: Tensor, mask: Tensor | None, *, pack: bool = True) -> "Layout":
+    def cross(self, memory: Tensor, mask: Mask, *, pack: bool = True) -> "Layout":
         """Return the layout of cross-attention: the same queries attend to the tokens of a memory (B, S, C)."""
-        mask = none_if_full(check_mask(mask, memory.shape[:2]))
-        length = memory.size(1)
-        packing = Packing.of(mask) if pack and mask is not None else None
-        keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing)
-        return Layout(self.queries, keys, AttentionMask(self.mask.queries, length, mask, device=memory.device))
-
-
-def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
-    """Return a padding mask, or raise `InputError` if its dtype or shape does not fit tokens (B, T)."""
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
-        raise InputError(
-            f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
-            f"of shape {tuple(shape)}, True at tokens and False at padding."
-        )
-    return mask
-
-
-def none_if_full(mask: Tensor | None) -> Tensor | None:
-    """Return None for a mask without padding, else the mask."""
-    return None if mask is None or bool(mask.all()) else mask
+        padding, length = find_padding(mask, memory.shape[:2]), memory.size(1)
+        packing = Packing.of(padding) if pack and padding is not None else None
+        keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing, limit=length)
+        key_mask, host_mask = (None, None) if padding is None else (padding.tokens, padding.host)
+        mask_of_keys = AttentionMask(self.mask.queries, length, key_mask, device=memory.device, host_mask=host_mask)
+        return Layout(self.queries, keys, mask_of_keys)
 
 
 def make_layout(
     ids: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask = None,
     *,
     before: int = 0,
     past_mask: Tensor | None = None,
@@ -184,21 +235,25 @@ def make_layout(
     if new == 0:
         raise InputError("There are no tokens: a sequence has at least its end token.")
     total, device = before + new, ids.device
-    mask = none_if_full(check_mask(mask, ids.shape))
+    padding = find_padding(mask, ids.shape)
     features = features or {}
     documents = features.get("document_ids")
-    if mask is None and past_mask is None and documents is None:
+    if padding is None and past_mask is None and documents is None:
         positions = torch.arange(total, device=device)[None]
-        queries, keys = Tokens(positions[:, before:], features), Tokens(positions, features)
-        return Layout(queries, keys, AttentionMask(new, total, None, causal, None, device))
-    new_mask = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
+        queries = Tokens(positions[:, before:], features, limit=total)
+        return Layout(
+            queries, Tokens(positions, features, limit=total), AttentionMask(new, total, None, causal, None, device)
+        )
+    new_mask = padding.tokens if padding is not None else torch.ones_like(ids, dtype=torch.bool)
     old_mask = past_mask if past_mask is not None else new_mask.new_ones(batch, before)
     whole_mask = torch.cat([old_mask, new_mask], dim=1)  # (B, before + T)
     positions = (whole_mask.cumsum(1) - 1).clamp(min=0)
     if documents is not None:
         starts = documents != documents.roll(1, 1)
         positions = positions - positions.where(starts, 0).cummax(1).values  # counted from the document's first token
-    packing = Packing.of(new_mask) if pack and mask is not None else None
-    queries, keys = Tokens(positions[:, before:], features, packing), Tokens(positions, features)
-    key_mask = whole_mask if mask is not None or past_mask is not None else None
-    return Layout(queries, keys, AttentionMask(new, total, key_mask, causal, documents, device))
+    packing = Packing.of(padding) if pack and padding is not None else None
+    queries = Tokens(positions[:, before:], features, packing, limit=total)
+    keys = Tokens(positions, features, limit=total)
+    key_mask = whole_mask if padding is not None or past_mask is not None else None
+    host_mask = padding.host if padding is not None and not before else None
+    return Layout(queries, keys, AttentionMask(new, total, key_mask, causal, documents, device, host_mask))

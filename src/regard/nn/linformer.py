@@ -65,13 +65,13 @@ class LinformerAttention(FullAttention):
                 "Linformer attention mixes whole rows: it needs one text per row and cannot be used in a decoder."
             )
         k, v = move_padding_last(layout, k, v)
-        mask = layout.mask.key_mask
+        padding = layout.mask.padding
         longest, length = k.size(2), self.keys.weight.size(-1)
-        if mask is not None:
-            lengths = mask.sum(1)
-            longest = int(lengths.max())
-            padding = (torch.arange(longest, device=k.device) >= lengths[:, None])[:, None, :, None]
-            k, v = (x[:, :, :longest].masked_fill(padding, 0.0) for x in (k, v))  # padding adds nothing to a mixture
+        if padding is not None:
+            longest = int(padding.host.sum(1).max())
+            lengths = padding.tokens.sum(1)
+            beyond = (torch.arange(longest, device=k.device) >= lengths[:, None])[:, None, :, None]
+            k, v = (x[:, :, :longest].masked_fill(beyond, 0.0) for x in (k, v))  # padding adds nothing to a mixture
         if longest > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network's Linformer attention has a limit of {length}: "

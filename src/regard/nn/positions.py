@@ -99,7 +99,7 @@ class SinusoidalPositions(VectorPositions):
         self._table = torch.empty(0, width)  # grows with the longest input; not saved
 
     def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
-        longest = int(tokens.position_ids.max()) + 1
+        longest = tokens.max_length
         if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
             length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
             self._table = sinusoidal_table(length, self.width, self.halves).to(x)
@@ -130,8 +130,9 @@ class LearnedPositions(VectorPositions):
         self.weight = nn.Parameter(torch.empty(length, width).normal_(std=width**-0.5))
 
     def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
-        longest, length = int(tokens.position_ids.max()) + 1, len(self.weight)
-        if longest > length:
+        length = len(self.weight)
+        # `max_length` also counts padding: only if it is too long, the positions themselves are read
+        if tokens.max_length > length and (longest := int(tokens.position_ids.max()) + 1) > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network learned {length} positions: "
                 f"shorten the input, or train with model.positions.max_length = {longest}."
@@ -154,6 +155,7 @@ class AlibiPositions(Positions):
     def __init__(self, heads: int = 0) -> None:
         super().__init__()
         self.slopes = alibi_slopes(heads)
+        self._tensor = torch.empty(0)  # the slopes, on the device and with the dtype of the last call; not saved
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return AlibiPositions(heads)
@@ -161,7 +163,9 @@ class AlibiPositions(Positions):
     def bias(self, q: Tensor, layout: Layout) -> Tensor:
         key = f"alibi {q.dtype}"
         if key not in layout.memo:  # the same in all layers
-            slope = q.new_tensor(self.slopes)[:, None, None]  # (H, 1, 1)
+            if not self._tensor.numel() or self._tensor.device != q.device or self._tensor.dtype != q.dtype:
+                self._tensor = q.new_tensor(self.slopes)
+            slope = self._tensor[:, None, None]  # (H, 1, 1)
             layout.memo[key] = -slope * layout.distance.abs()  # (B, H, T, S)
         return cast(Tensor, layout.memo[key])
 
@@ -273,10 +277,13 @@ class RotaryPositions(Positions):
         """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""
         key = f"rotary {self.base} {x.size(-1)} {x.dtype}"
         if key not in tokens.memo:
-            even = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device)
-            angle = tokens.position_ids[:, None, :, None] * self.base ** (-even / x.size(-1))
+            position_ids = tokens.position_ids
+            if x.device.type == "mps":  # has no float64
+                position_ids = position_ids.cpu()
+            even = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=position_ids.device)
+            angle = position_ids[:, None, :, None] * self.base ** (-even / x.size(-1))
             dtype = torch.complex128 if x.dtype == torch.float64 else torch.complex64  # 16 bits would be too few
-            tokens.memo[key] = torch.polar(torch.ones_like(angle), angle).to(dtype)
+            tokens.memo[key] = torch.polar(torch.ones_like(angle), angle).to(x.device, dtype)
         return cast(Tensor, tokens.memo[key])
 
 

@@ -145,17 +145,18 @@ class RecurrentLayer(ExposedModule):
     ) -> tuple[Tensor, RecurrentState]:
         """x (R, L, I) -> hidden states of all steps (R, L, W), and the state (R, W) after the last one.
 
-        `lengths` (R,) are the lengths of the sequences; None: all have length L. One of length 0 keeps its state.
+        `lengths` (R,), on the CPU, are the lengths of the sequences; None: all have length L. One of length 0 keeps its
+        state.
         """
         before = state or self.initial_state(x)
         if any(tap.is_open for tap in self._taps):
             return self._step_by_step(x, lengths, before)
         if lengths is None:
             return self._kernel(x, before)
-        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
         out, after = self._kernel(packed, before)
         out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.size(1))
-        moved = lengths[:, None] > 0
+        moved = lengths.to(x.device)[:, None] > 0
         return out, tuple(new.where(moved, old) for new, old in zip(after, before, strict=True))
 
     def initial_state(self, x: Tensor) -> RecurrentState:
@@ -180,7 +181,7 @@ class RecurrentLayer(ExposedModule):
             for t in reversed(steps) if direction else steps:
                 after = cell(from_x[:, t], F.linear(state[0], h_weight, h_bias), state)
                 if lengths is not None:  # outside of a sequence its state stays as it is
-                    within = (t < lengths)[:, None]
+                    within = (t < lengths)[:, None].to(x.device)
                     after = tuple(new.where(within, old) for new, old in zip(after, state, strict=True))
                 state, out[t] = after, after[0]
             outputs.append(torch.stack(out, dim=1))
@@ -303,7 +304,7 @@ class SourceAttention(ExposedModule):
         The K target rows of a sentence are treated as further steps. `keys` are those of the memory, if they have been
         computed before.
         """
-        mask = check_mask(mask, memory.shape[:2])
+        check_mask(mask, memory.shape[:2])
         queries = states.unflatten(0, (len(memory), -1)).flatten(1, 2)  # (B, K·T, C)
         context = self.attend(queries, memory, mask, self.score.keys(memory) if keys is None else keys)
         return self.combine(context.reshape(states.shape), states)
@@ -366,5 +367,6 @@ class AttendingLayer(RecurrentLayer):
         hidden = torch.stack([state[0] for state in states[1:]], dim=1)
         if lengths is not None:
             rows = torch.arange(len(x), device=x.device)
-            state = tuple(torch.stack(part)[lengths, rows] for part in zip(*states, strict=True))
+            steps = lengths.to(x.device)
+            state = tuple(torch.stack(part)[steps, rows] for part in zip(*states, strict=True))
         return hidden, torch.stack(contexts, dim=1), state

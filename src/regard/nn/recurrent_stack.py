@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn.embedding import TokenEmbedding
 from regard.nn.functional import Dropout
-from regard.nn.layout import Tokens, check_mask, none_if_full
+from regard.nn.layout import Mask, PaddingMask, Tokens, find_padding
 from regard.nn.recurrent import (
     DIRECTIONS,
     AttendingLayer,
@@ -36,12 +36,13 @@ class Sequences:
     """
 
     slots: Tensor  # (R, L) places of the tokens among the B·T; arbitrary past the end of a sequence
-    lengths: Tensor  # (R,)
+    lengths: Tensor  # (R,) on the CPU
     rows: Tensor  # (R,) the row of the batch that each sequence is in
+    filled: Tensor  # (N,) places of the tokens among the R·L, on the CPU
     shape: torch.Size  # (B, T)
 
     @classmethod
-    def of(cls, mask: Tensor, documents: Tensor | None = None) -> "Sequences":
+    def of(cls, mask: Tensor | PaddingMask, documents: Tensor | None = None) -> "Sequences":
         """Return the sequences of a mask (B, T): one per row, or one for each run of equal numbers in `documents`.
 
         >>> sequences = Sequences.of(torch.tensor([[False, True, True], [True, False, False]]))
@@ -50,19 +51,22 @@ class Sequences:
         >>> sequences.gather(torch.tensor([[[0], [5], [6]], [[7], [0], [0]]])).squeeze(-1).tolist()
         [[5, 6], [7, 0]]
         """
-        batch, length = mask.shape
-        row, column = mask.nonzero(as_tuple=True)  # of every token, row by row
-        number, rows = row, torch.arange(batch, device=mask.device)
+        padding = mask if isinstance(mask, PaddingMask) else PaddingMask.of(mask)
+        host, device = padding.host, padding.tokens.device  # all that follows is computed on the CPU
+        batch, length = host.shape
+        row, column = host.nonzero(as_tuple=True)  # of every token, row by row
+        number, rows = row, torch.arange(batch)
         if documents is not None:
             starts = torch.ones_like(row, dtype=torch.bool)
-            document = documents[row, column]
+            document = documents.cpu()[row, column]
             starts[1:] = (row[1:] != row[:-1]) | (document[1:] != document[:-1])
             number, rows = starts.cumsum(0) - 1, row[starts]
         lengths = torch.bincount(number, minlength=len(rows))
-        place = torch.arange(len(number), device=mask.device) - (lengths.cumsum(0) - lengths)[number]
-        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=mask.device)
+        place = torch.arange(len(number)) - (lengths.cumsum(0) - lengths)[number]
+        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long)
         slots[number, place] = row * length + column
-        return cls(slots, lengths, rows, mask.shape)
+        filled = number * slots.size(1) + place
+        return cls(slots.to(device), lengths, rows.to(device), filled, host.shape)
 
     def reversed(self) -> "Sequences":
         """Return the same sequences, each from its end to its beginning.
@@ -70,8 +74,8 @@ class Sequences:
         >>> Sequences.of(torch.tensor([[True, True, True], [True, True, False]])).reversed().slots[:, :2].tolist()
         [[2, 1], [4, 3]]
         """
-        place = torch.arange(self.slots.size(1), device=self.slots.device)
-        return replace(self, slots=self.slots.gather(1, (self.lengths[:, None] - 1 - place).clamp(min=0)))
+        place = self.lengths[:, None] - 1 - torch.arange(self.slots.size(1))
+        return replace(self, slots=self.slots.gather(1, place.clamp(min=0).to(self.slots.device)))
 
     def gather(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (R, L, …); values past the end of a sequence are arbitrary."""
@@ -79,10 +83,11 @@ class Sequences:
 
     def scatter(self, x: Tensor) -> Tensor:
         """(R, L, …) -> (B, T, …), zero at padding."""
-        within = torch.arange(self.slots.size(1), device=x.device) < self.lengths[:, None]
         batch, length = self.shape
+        filled = self.filled.to(x.device)
         spread = x.new_zeros(batch * length, *x.shape[2:])
-        return spread.index_copy(0, self.slots[within], x[within]).unflatten(0, (batch, length))
+        slots = self.slots.flatten().index_select(0, filled)
+        return spread.index_copy(0, slots, x.flatten(0, 1).index_select(0, filled)).unflatten(0, (batch, length))
 
 
 class RecurrentCache:
@@ -137,11 +142,11 @@ class RecurrentStack(ExposedModule):
     def forward(
         self,
         ids: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         *,
         start: Sequence[RecurrentState] = (),
         memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        memory_mask: Mask = None,
         cache: RecurrentCache | None = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, list[RecurrentState]]:
@@ -158,11 +163,11 @@ class RecurrentStack(ExposedModule):
             raise InputError("There are no tokens: a sequence has at least its end token.")
         if cache is not None and cache.length and features:
             raise NotImplementedError("token features are not kept in a cache")
-        mask = none_if_full(check_mask(mask, ids.shape))
+        padding = find_padding(mask, ids.shape)
         before = cache.states if cache is not None and cache.length else _repeat_states(start, len(ids) // sentences)
         source = self._source(memory, memory_mask, cache)
         tokens = self._embed(ids)
-        x, context, last = self._run_layers(tokens, mask, (features or {}).get("document_ids"), before, source)
+        x, context, last = self._run_layers(tokens, padding, (features or {}).get("document_ids"), before, source)
         if source is not None and context is not None:
             x = source.attention.combine(context, x, tokens)
         elif source is not None:
@@ -170,12 +175,12 @@ class RecurrentStack(ExposedModule):
         if cache is not None:
             cache.states, cache.length = last, cache.length + ids.size(1)
         x = self.states(self.dropout(x))
-        return x if mask is None else x.masked_fill(~mask[..., None], 0.0), last
+        return x if padding is None else x.masked_fill(~padding.tokens[..., None], 0.0), last
 
     def _embed(self, ids: Tensor) -> Tensor:
-        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))
+        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None], limit=ids.size(1)))
 
-    def _source(self, memory: Tensor | None, mask: Tensor | None, cache: RecurrentCache | None) -> EncodedSource | None:
+    def _source(self, memory: Tensor | None, mask: Mask, cache: RecurrentCache | None) -> EncodedSource | None:
         """Return the input of attention; with a cache, the memory's part of the scores is computed once."""
         if self.cross_attention is None or memory is None:
             return None
@@ -184,20 +189,21 @@ class RecurrentStack(ExposedModule):
             keys = self.cross_attention.score.keys(memory)
         if cache is not None:
             cache.keys = keys
-        return EncodedSource(self.cross_attention, memory, check_mask(mask, memory.shape[:2]), keys)
+        padding = find_padding(mask, memory.shape[:2])
+        return EncodedSource(self.cross_attention, memory, None if padding is None else padding.tokens, keys)
 
     def _run_layers(
         self,
         x: Tensor,
-        mask: Tensor | None,
+        padding: PaddingMask | None,
         documents: Tensor | None,
         before: Sequence[RecurrentState],
         source: EncodedSource | None,
     ) -> tuple[Tensor, Tensor | None, list[RecurrentState]]:
         """Return the output of the last layer (B, T, C), the contexts of an attending layer, and the last states."""
         sequences, lengths = None, None
-        if mask is not None or documents is not None:
-            sequences = Sequences.of(mask if mask is not None else x.new_ones(x.shape[:2]).bool(), documents)
+        if padding is not None or documents is not None:
+            sequences = Sequences.of(padding or torch.ones(x.shape[:2], dtype=torch.bool, device=x.device), documents)
             if documents is not None and source is not None:
                 source = source.select(sequences.rows // (len(x) // len(source.memory)))
             x, before, lengths = sequences.gather(x), select_states(before, sequences.rows), sequences.lengths
@@ -268,7 +274,7 @@ class BidirectionalStack(ExposedModule):
     def forward(
         self,
         ids: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         *,
         backwards: Tensor | None = None,
         features: Mapping[str, Tensor] | None = None,
@@ -282,25 +288,25 @@ class BidirectionalStack(ExposedModule):
             raise InputError(
                 f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with at least one token."
             )
-        mask = none_if_full(check_mask(mask, ids.shape))
+        padding = find_padding(mask, ids.shape)
         documents = (features or {}).get("document_ids")
         x = self._embed(ids)
         y = x if backwards is None else self._embed(backwards)
-        if mask is None and documents is None:
+        if padding is None and documents is None:
             ahead = self._run_layers(self.forwards, x)
             back = [state.flip(1) for state in self._run_layers(self.backwards, y.flip(1))]
         else:
-            order = Sequences.of(mask if mask is not None else torch.ones_like(ids).bool(), documents)
+            order = Sequences.of(padding or torch.ones_like(ids, dtype=torch.bool), documents)
             turned = order.reversed()
             ahead = [order.scatter(h) for h in self._run_layers(self.forwards, order.gather(x), order.lengths)]
             back = [turned.scatter(h) for h in self._run_layers(self.backwards, turned.gather(y), turned.lengths)]
         layers = [torch.cat(both, dim=-1) for both in zip([x, *ahead], [y, *back], strict=True)]  # (B, T, C)
-        if mask is not None:
-            layers = [layer.masked_fill(~mask[..., None], 0.0) for layer in layers]
+        if padding is not None:
+            layers = [layer.masked_fill(~padding.tokens[..., None], 0.0) for layer in layers]
         return [tap(layer) for tap, layer in zip(self.states, layers, strict=True)]
 
     def _embed(self, ids: Tensor) -> Tensor:
-        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))  # (B, T, C/2)
+        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None], limit=ids.size(1)))  # (B, T, C/2)
 
     def _run_layers(self, layers: Iterable[nn.Module], x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
         """Return the output of each layer of one direction."""

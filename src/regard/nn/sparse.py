@@ -22,7 +22,7 @@ from regard.nn import cpu
 from regard.nn.attention import FullAttention, Mix, scaled_dot_product_attention
 from regard.nn.cpu.attention import BlockRows, HiddenKeys, blockwise_attention
 from regard.nn.functional import repeat_heads
-from regard.nn.layout import AttentionMask, Layout, Tokens, none_if_full
+from regard.nn.layout import AttentionMask, Layout, Tokens
 
 MIN_BLOCK = 32  # tokens in a block of window attention, at least: smaller matrix products are not worth it
 
@@ -89,8 +89,8 @@ class SparseAttention(FullAttention):
         if cpu.enabled(q.device) and not dropout:
             return blockwise_attention(q, k, v, rows, hidden, self.scale)
         count, widest = len(rows), max(map(len, rows))
-        seen = torch.tensor([[*row, *[0] * (widest - len(row))] for row in rows], device=q.device)  # (N, M)
-        filler = torch.tensor([[n >= len(row) for n in range(widest)] for row in rows], device=q.device)
+        seen = _on_device([[*row, *[0] * (widest - len(row))] for row in rows], q)  # (N, M)
+        filler = _on_device([[n >= len(row) for n in range(widest)] for row in rows], q)
         unseen = filler.repeat_interleave(k.size(3), 1)[:, None]  # (N, 1, K)
         masked = hidden(slice(0, count), seen)  # (…, N, 1 or T, K)
         unseen = unseen if masked is None else masked | unseen
@@ -104,8 +104,13 @@ class SparseAttention(FullAttention):
 
 
 def row_lengths(layout: Layout) -> Tensor | None:
-    """Return the number of tokens of each row (B,); None: there is no padding."""
-    return None if layout.mask.key_mask is None else layout.mask.key_mask.sum(1)
+    """Return the number of tokens of each row (B,), on the CPU; None: there is no padding."""
+    return None if layout.mask.padding is None else layout.mask.padding.host.sum(1)
+
+
+def _on_device(values: object, x: Tensor) -> Tensor:
+    """Return a small table of Python numbers as a tensor on the device of x, without waiting for that device."""
+    return torch.tensor(values, device="cpu").to(x.device, non_blocking=True)
 
 
 def split_blocks(x: Tensor, size: int) -> Tensor:
@@ -121,12 +126,14 @@ def move_padding_last(layout: Layout, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 def padding_last_order(layout: Layout) -> Tensor | None:
     """Return the order (B, S) that puts padding after the tokens; None if it is there already."""
-    memo, mask = layout.keys.memo, layout.mask.key_mask
+    memo, padding = layout.keys.memo, layout.mask.padding
     if "padding last" not in memo:
-        in_order = mask is None or not bool((mask[:, 1:] & ~mask[:, :-1]).any())
-        memo["padding last"] = None if mask is None or in_order else (~mask).long().argsort(dim=1, stable=True)
-    order: Tensor | None = memo["padding last"]
-    return order
+        order = None
+        if padding is not None and bool((padding.host[:, 1:] & ~padding.host[:, :-1]).any()):
+            order = (~padding.tokens).long().argsort(dim=1, stable=True)
+        memo["padding last"] = order
+    last: Tensor | None = memo["padding last"]
+    return last
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:
@@ -195,8 +202,8 @@ class WindowAttention(SparseAttention):
         near = (distance >= -self.window) & (distance <= after * self.window)
         place = (torch.arange(blocks, device=device)[:, None] - 1) * size + key  # (N, K)
         lengths = row_lengths(layout)
-        limit = torch.tensor([mask.keys], device=device) if lengths is None else lengths
-        allowed = near & ((place >= 0) & (place < limit[:, None, None]))[:, :, None]
+        within = place < mask.keys if lengths is None else place < lengths.to(device)[:, None, None]
+        allowed = near & ((place >= 0) & within).view(-1, *place.shape)[:, :, None]
         if mask.documents is None:
             return allowed
         order = padding_last_order(layout)
@@ -210,9 +217,11 @@ def _last_keys(layout: Layout, keys: int) -> Layout:
     """Return the layout with only its last keys; computed once for all layers."""
     name, memo, mask = f"last {keys}", layout.keys.memo, layout.mask
     if name not in memo:
-        key_mask = None if mask.key_mask is None else mask.key_mask[:, -keys:]
-        tokens = Tokens(layout.keys.position_ids[:, -keys:], layout.keys.features)
-        memo[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask))
+        key_mask, host_mask = (None if part is None else part[:, -keys:] for part in (mask.key_mask, mask.host_mask))
+        tokens = Tokens(layout.keys.position_ids[:, -keys:], layout.keys.features, limit=layout.keys.limit)
+        memo[name] = Layout(
+            layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask, host_mask=host_mask)
+        )
     last: Layout = memo[name]
     return last
 
@@ -323,16 +332,18 @@ class BigBirdAttention(SparseAttention):
         for blocks in counts.unique().tolist():
             if not blocks:
                 continue
-            rows = (counts == blocks).nonzero().squeeze(1)
-            tokens = min(blocks * self.block, q.size(2))
+            host_rows = (counts == blocks).nonzero().squeeze(1)
+            rows, tokens = host_rows.to(q.device, non_blocking=True), min(blocks * self.block, q.size(2))
             parts = (x[rows, :, :tokens] for x in (q, k, v))
-            out[rows, :, :tokens] = self._same_plan(*parts, lengths=lengths[rows])
+            out[rows, :, :tokens] = self._same_plan(*parts, lengths=lengths[host_rows])
         return out
 
     def _same_plan(self, q: Tensor, k: Tensor, v: Tensor, *, lengths: Tensor | None) -> Tensor:
-        """Return the outputs of rows that have the same plan; `lengths` (B,) is None if there is no padding."""
+        """Return the outputs of rows that have the same plan; `lengths` (B,), on the CPU, is None without padding."""
         tokens = q.size(2)
-        lengths = torch.tensor([tokens], device=q.device) if lengths is None else lengths
+        host_lengths = torch.tensor([tokens], device="cpu") if lengths is None else lengths
+        full = bool((host_lengths == -(-tokens // self.block) * self.block).all())
+        lengths = None if full else host_lengths.to(q.device, non_blocking=True)
         q, k, v = (split_blocks(x, self.block) for x in (q, k, v))  # (B, H, N, size, D)
         blocks = q.size(2)
         first, last = self.pattern.global_blocks(blocks)
@@ -344,24 +355,23 @@ class BigBirdAttention(SparseAttention):
             out = torch.cat([out[:, :, :first], middle, out[:, :, first:]], dim=2)
         return out.flatten(2, 3)[:, :, :tokens]
 
-    def _global_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+    def _global_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> Tensor:
         """Attend from global blocks to all keys."""
         keys = torch.arange(k.size(2) * self.block, device=q.device)
-        key_mask = none_if_full(keys < lengths[:, None])  # (1 or B, S)
+        key_mask = None if lengths is None else keys < lengths[:, None]  # (1 or B, S)
         mask = AttentionMask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
         out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=dropout)
         return out.unflatten(2, (-1, self.block))
 
-    def _ordinary_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, first: int) -> Tensor:
+    def _ordinary_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, first: int) -> Tensor:
         """Attend from the blocks that begin at number `first` to the blocks in their rows of the plan."""
         rows = block_plan(self.pattern, k.size(2))[first : first + q.size(2)]
         within = torch.arange(self.block, device=q.device)
-        full = bool((lengths == k.size(2) * self.block).all())
 
         def hidden(_: slice, seen: Tensor) -> Tensor | None:
-            if full:
+            if lengths is None:
                 return None
             place = (seen[..., None] * self.block + within).flatten(1)  # (c, K)
             return (place >= lengths[:, None, None])[:, None, :, None]  # (1 or B, 1, c, 1, K)

@@ -17,7 +17,7 @@ from regard.nn import cpu
 from regard.nn.cache import DecoderCache, LayerCache
 from regard.nn.embedding import TokenEmbedding
 from regard.nn.functional import Dropout
-from regard.nn.layout import Layout, make_layout
+from regard.nn.layout import Layout, Mask, find_padding, make_layout
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.taps import (
     ExposedModule,
@@ -209,10 +209,10 @@ class Stack(ExposedModule):
     def forward(
         self,
         ids: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         *,
         memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        memory_mask: Mask = None,
         cache: DecoderCache | None = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
@@ -227,9 +227,10 @@ class Stack(ExposedModule):
             rows = "" if memory is None else f" and a memory of {len(memory)} rows"
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         pack = cpu.enabled(ids.device) and cache is None and not self._watched()
+        padding = find_padding(mask, ids.shape)
         layout = make_layout(
             ids,
-            mask,
+            padding,
             before=cache.length if cache is not None else 0,
             past_mask=cache.mask if cache is not None else None,
             causal=self.causal,
@@ -245,10 +246,10 @@ class Stack(ExposedModule):
             x = layer(x, layout, memory, cross_layout, cache.layers[number] if cache is not None else None)
         x = self.states(x if self.norm is None else self.norm(x))
         if cache is not None:
-            cache.advance(ids, mask)
+            cache.advance(ids, None if padding is None else padding.tokens)
         if layout.queries.packing is not None:
             return layout.queries.pad(x)
-        return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        return x if padding is None else x.masked_fill(~padding.tokens[..., None], 0.0)
 
     @property
     def last_norm(self) -> nn.Module:
