@@ -47,7 +47,7 @@ from regard.models import build
 from regard.tasks.language_modeling import BoundLanguageModeling
 from regard.tasks.translation import BoundTranslation
 from regard.training.environment import matmul_gflops
-from regard.training.losses import Batch
+from regard.training.batches import Batch
 from regard.training.run_folder import RunFolder
 from regard.training.trainer import Trainer
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, SpecialTokensConfig
-from regard.training.losses import Batch
+from regard.training.batches import Batch
 
 SPECIAL = SpecialTokensConfig()
 LEARNING_RATE = 1e-4

@@ -17,13 +17,11 @@ from regard.data.store import open_store, write_document_store
 from regard.errors import InputError
 from regard.interpret.trace import Trace, look
 from regard.tasks import language_modeling, translation
+from regard.training.batches import BidirectionalBatch, LabelBatch, MaskedBatch
 from regard.training.losses import (
-    BidirectionalBatch,
     BidirectionalLMObjective,
     CausalLMObjective,
-    LabelBatch,
     LabelObjective,
-    MaskedBatch,
     MaskedLMObjective,
     Objective,
 )

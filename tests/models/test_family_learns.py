@@ -27,7 +27,8 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.models import Network, build
-from regard.training.losses import CausalLMObjective, TokenBatch
+from regard.training.batches import TokenBatch
+from regard.training.losses import CausalLMObjective
 
 pytestmark = pytest.mark.slow
 TOKENS = SpecialTokensConfig()

@@ -14,7 +14,8 @@ from regard.cli.input_output import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.errors import ConfigError
 from regard.models.recurrent import BidirectionalLanguageModel as Network
-from regard.training.losses import BidirectionalBatch, BidirectionalLMObjective
+from regard.training.batches import BidirectionalBatch
+from regard.training.losses import BidirectionalLMObjective
 from regard.training.runner import run_training
 from small_runs import lines, request, run
 

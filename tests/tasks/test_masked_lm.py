@@ -25,7 +25,8 @@ from regard.config import (
 )
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
-from regard.training.losses import MaskedBatch, MaskedLMObjective
+from regard.training.batches import MaskedBatch
+from regard.training.losses import MaskedLMObjective
 from small_runs import command, lines, numbers, run
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

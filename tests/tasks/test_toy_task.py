@@ -86,7 +86,7 @@ class BoundToy:
         """Rows of the start token and a piece of text, twice."""
         import torch
 
-        from regard.training.losses import TokenBatch
+        from regard.training.batches import TokenBatch
 
         starts = random.integers(len(ids) - PIECE, size=ROWS)
         pieces = [[self.config.tokens.start, *ids[start : start + PIECE].tolist()] * 2 for start in starts]

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig
 from regard.models import build
+from regard.training.batches import TokenBatch
 from regard.training.distributed import ProcessGroup
-from regard.training.losses import CausalLMObjective, TokenBatch
+from regard.training.losses import CausalLMObjective
 from regard.training.optimizers import update
 
 

@@ -28,8 +28,9 @@ from regard.config.training import OPTIMIZERS
 from regard.errors import ConfigError
 from regard.models import Network, build
 from regard.models.folder import named_tensors
+from regard.training.batches import TokenBatch
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
-from regard.training.losses import CausalLMObjective, TokenBatch
+from regard.training.losses import CausalLMObjective
 from regard.training.optimizers import (
     CombinedOptimizer,
     DivergedError,

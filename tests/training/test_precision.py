@@ -13,10 +13,11 @@ from regard.errors import ConfigError
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
 from regard.training import environment
+from regard.training.batches import TokenBatch
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
 from regard.training.environment import MatmulPeak, matmul_peak
-from regard.training.losses import CausalLMObjective, TokenBatch, projected_cross_entropy, smoothed_cross_entropy
+from regard.training.losses import CausalLMObjective, projected_cross_entropy, smoothed_cross_entropy
 from regard.training.optimizers import update
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training

@@ -26,18 +26,14 @@ from regard.nn.cpu import losses as cpu_losses
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
 from regard.nn.taps import open_taps
+from regard.training.batches import Batch, BidirectionalBatch, LabelBatch, MaskedBatch, TokenBatch
 from regard.training.losses import (
-    Batch,
-    BidirectionalBatch,
     BidirectionalLMObjective,
     CausalLMObjective,
-    LabelBatch,
     LabelObjective,
-    MaskedBatch,
     MaskedLMObjective,
     Objective,
     RDrop,
-    TokenBatch,
     projected_rdrop,
     rdrop_cross_entropy,
     smoothed_cross_entropy,

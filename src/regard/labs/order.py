@@ -25,7 +25,8 @@ from regard.labs.trials import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style
-from regard.training.losses import LabelBatch, LabelObjective
+from regard.training.batches import LabelBatch
+from regard.training.losses import LabelObjective
 
 METHOD = """
 The four words of "man eats small dinosaur" are put into all 24 orders, and each order is encoded by an untrained

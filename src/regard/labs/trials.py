@@ -17,7 +17,8 @@ from regard.config.data import TokenizerConfig
 from regard.data.readers.builtin import builtin_documents
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.models.network import Network
-from regard.training.losses import Batch, Loss, smoothed_cross_entropy
+from regard.training.batches import Batch
+from regard.training.losses import Loss, smoothed_cross_entropy
 from regard.training.optimizers import DivergedError, build_optimizer, update
 from regard.training.schedules import cosine
 

@@ -40,9 +40,7 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
         self.decoder = decoder
         self.output = output
 
-    def encode(
-        self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None
-    ) -> RecurrentMemory:
+    def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> RecurrentMemory:
         states, last = self.encoder(ids, mask, features=features)
         return RecurrentMemory(states, last=tuple(last), **mask_tensors(mask))
 

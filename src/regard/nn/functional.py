@@ -5,6 +5,8 @@ Each is a plain formula. Where `regard.nn.cpu` has a faster version of it, that 
 B batch · T tokens · N tokens without padding · H heads · G key and value heads · D head width · P projections
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -69,12 +71,14 @@ def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
     return (rows @ y).unflatten(2, (heads // groups, -1)).flatten(1, 2)
 
 
-def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
+def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which matrix products are computed in `dtype` (Micikevicius et al. 2018).
 
     bfloat16 has the range of float32 with 8 bits of precision instead of 24: enough for the factors of a product, whose
     sums are still taken in float32, too few for weights and their updates. float32 also turns an outer autocast off.
     """
+    if not torch.amp.is_autocast_available(device.type):  # such as the meta device
+        return nullcontext()
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 

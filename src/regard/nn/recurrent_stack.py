@@ -306,7 +306,9 @@ class BidirectionalStack(ExposedModule):
         return [tap(layer) for tap, layer in zip(self.states, layers, strict=True)]
 
     def _embed(self, ids: Tensor) -> Tensor:
-        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None], limit=ids.size(1)))  # (B, T, C/2)
+        return self.embedding(
+            ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None], limit=ids.size(1))
+        )  # (B, T, C/2)
 
     def _run_layers(self, layers: Iterable[nn.Module], x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
         """Return the output of each layer of one direction."""

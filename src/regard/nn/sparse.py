@@ -219,9 +219,7 @@ def _last_keys(layout: Layout, keys: int) -> Layout:
     if name not in memo:
         key_mask, host_mask = (None if part is None else part[:, -keys:] for part in (mask.key_mask, mask.host_mask))
         tokens = Tokens(layout.keys.position_ids[:, -keys:], layout.keys.features, limit=layout.keys.limit)
-        memo[name] = Layout(
-            layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask, host_mask=host_mask)
-        )
+        memo[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask, host_mask=host_mask))
     last: Layout = memo[name]
     return last
 

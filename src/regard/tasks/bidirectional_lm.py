@@ -34,7 +34,8 @@ from regard.training.task import Ability, Check, Evaluation, EvaluationOptions, 
 if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.models.recurrent import BidirectionalLanguageModel
-    from regard.training.losses import BidirectionalBatch, Objective, TokenBatch
+    from regard.training.batches import BidirectionalBatch, TokenBatch
+    from regard.training.losses import Objective
 
 BIDIRECTIONAL_LM_SIZES = [
     NetworkSize(3_000_000, "small", 256, 2, None, None, 0.3),
@@ -144,6 +145,6 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
 
 def _bidirectional(batch: "TokenBatch") -> "BidirectionalBatch":
-    from regard.training.losses import BidirectionalBatch
+    from regard.training.batches import BidirectionalBatch
 
-    return BidirectionalBatch(**{field.name: getattr(batch, field.name) for field in fields(batch)})
+    return BidirectionalBatch(**{field.name: getattr(batch, field.name) for field in fields(batch) if field.init})

@@ -33,7 +33,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import LabelBatch
+    from regard.training.batches import LabelBatch
 
 
 UNBALANCED_RATIO = 3  # of the most to the least frequent label; from there on macro-F1 chooses the best model

@@ -33,7 +33,8 @@ from regard.training.task import Check, NetworkTask, ValidationResult
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import LabelBatch, LabelObjective
+    from regard.training.batches import LabelBatch
+    from regard.training.losses import LabelObjective
 
 LABELING_SIZES = [
     NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
@@ -169,7 +170,7 @@ class BoundLabeling(ABC):
 
     def flops(self, batch: "LabelBatch") -> float:
         """Forward and backward pass, without padding; with a frozen encoder the forward pass, a third of it."""
-        from regard.training.losses import IGNORED_LABEL
+        from regard.training.batches import IGNORED_LABEL
 
         both = self._flops.training_flops((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
         return both / 3 if self.config.training.freeze_encoder else both
@@ -202,7 +203,8 @@ class BoundLabeling(ABC):
         """The predictions for all examples of a store."""
         import torch
 
-        from regard.training.losses import IGNORED_LABEL, LabelObjective
+        from regard.training.batches import IGNORED_LABEL
+        from regard.training.losses import LabelObjective
 
         objective, total, count = LabelObjective(self._encoder, 0.0, per_word=self.per_word), 0.0, 0
         device = device_of(self.network)
@@ -227,7 +229,7 @@ class BoundLabeling(ABC):
         """The tensors of a batch; segment ids only for networks that have segment embeddings."""
         import torch
 
-        from regard.training.losses import LabelBatch
+        from regard.training.batches import LabelBatch
 
         features = {"segment_ids": torch.from_numpy(inputs.segment_ids)} if self._segments > 1 else None
         ids, mask = torch.from_numpy(inputs.ids), torch.from_numpy(inputs.mask)

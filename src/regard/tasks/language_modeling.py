@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.models.network import Network
-    from regard.training.losses import Objective, TokenBatch
+    from regard.training.batches import TokenBatch
+    from regard.training.losses import Objective
 
 SAMPLE_PROMPT_TOKENS, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 12, 60, 0.8  # continuations shown at each validation
 LANGUAGE_MODEL_SIZES = [
@@ -286,7 +287,7 @@ class BoundLanguageModeling:
 def _tensors(batch: LanguageBatch) -> "TokenBatch":
     import torch
 
-    from regard.training.losses import TokenBatch
+    from regard.training.batches import TokenBatch
 
     return TokenBatch(
         target=torch.from_numpy(batch.ids),

@@ -52,7 +52,8 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import MaskedBatch, MaskedLMObjective
+    from regard.training.batches import MaskedBatch
+    from regard.training.losses import MaskedLMObjective
 
 SAMPLE_TOKENS = 24
 MASKED_LM_SIZES = [
@@ -289,7 +290,7 @@ def _piece(column: TokenColumn, start: int, length: int) -> NDArray[np.int64]:
 def _tensors(batch: PassageBatch, masked: MaskedTokens) -> "MaskedBatch":
     import torch
 
-    from regard.training.losses import MaskedBatch
+    from regard.training.batches import MaskedBatch
 
     return MaskedBatch(
         ids=torch.from_numpy(masked.input_ids),

@@ -32,7 +32,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import LabelBatch
+    from regard.training.batches import LabelBatch
 
 
 class TaggingTask(LabelingTask):

@@ -68,7 +68,8 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.losses import CausalLMObjective, TokenBatch
+    from regard.training.batches import TokenBatch
+    from regard.training.losses import CausalLMObjective
 
 NUM_BOUNDARY_TOKENS = 1  # each side has one token besides its text: its end, or its start
 TRANSLATION_SIZES = [
@@ -380,7 +381,7 @@ def _lengths(store: TokenStore) -> NDArray[np.int64]:
 def _tensors(batch: PairBatch) -> "TokenBatch":
     import torch
 
-    from regard.training.losses import TokenBatch
+    from regard.training.batches import TokenBatch
 
     return TokenBatch(
         target=torch.from_numpy(batch.target),

@@ -183,7 +183,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, tens
         for group in single.param_groups:
             for parameter in group["params"]:
                 if (name := names[id(parameter)]) in states:
-                    single.state[parameter] = states[name]
+                    on_device = {key: tensor.to(parameter.device) for key, tensor in states[name].items()}
+                    single.state[parameter] = on_device
 
 
 def restore_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:

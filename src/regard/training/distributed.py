@@ -42,6 +42,8 @@ class ProcessGroup:
 
     def any(self, value: bool) -> bool:
         """Whether the value is true in any process."""
+        if self.world_size == 1:
+            return value  # without waiting for a GPU
         return bool(self.sum(torch.tensor(int(value), device=self.device)))
 
     def barrier(self) -> None:

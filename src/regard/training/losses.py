@@ -8,7 +8,9 @@ a target is
 
 half of the paper's, so that it is comparable with the loss of one pass.
 
-Each loss has its formula here. On CPUs `regard.nn.cpu.losses` computes the same numbers in less time and memory.
+Each loss has its formula here. On CPUs `regard.nn.cpu.losses` computes the same numbers in less time and memory. On
+GPUs the formula is computed for some targets at a time, and the logits again in the backward pass, so that those of a
+whole batch are never stored.
 
 An objective runs a network on a batch and returns its loss. It is an `nn.Module` so that DistributedDataParallel can
 wrap it. Logits are computed only at positions that have a target, because the projection to the vocabulary is the
@@ -17,12 +19,13 @@ largest matrix product of a step.
 B examples · S source length · T target length · N targets · C model width · V vocabulary
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.config import TrainingConfig
 from regard.models.network import DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Network
@@ -31,8 +34,10 @@ from regard.nn import cpu
 from regard.nn.cpu.losses import chunked_cross_entropy, chunked_rdrop, one_pass_cross_entropy
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import at_least_float32
+from regard.nn.layout import PaddingMask
+from regard.training.batches import Batch, BidirectionalBatch, LabelBatch, MaskedBatch, TokenBatch
 
-IGNORED_LABEL = -1  # marks positions without a label
+CHUNK_LOGITS = 2**26  # logits that are computed at once, except on CPUs: 256 MB
 NetworkT = TypeVar("NetworkT", bound=Network)
 
 
@@ -68,8 +73,15 @@ def smoothed_cross_entropy(
 
 def projected_cross_entropy(states: Tensor, output: OutputProjection, targets: Tensor, smoothing: float = 0.0) -> Loss:
     """`smoothed_cross_entropy` of `output(states)`, for states (N, C) and targets (N,)."""
-    if output.logits.is_open or not cpu.enabled(states.device):  # an open tap must see the logits
+    if output.logits.is_open:  # an open tap must see the logits
         return smoothed_cross_entropy(output(states), targets, smoothing)
+    if not cpu.enabled(states.device):
+        return _in_chunks(
+            lambda states, targets: smoothed_cross_entropy(output(states), targets, smoothing),
+            len(output.weight),
+            states,
+            targets,
+        )
     losses = chunked_cross_entropy(at_least_float32(states), output.weight, output.bias, targets, smoothing)
     return Loss(*losses, len(targets))
 
@@ -96,129 +108,35 @@ def projected_rdrop(
     first: Tensor, second: Tensor, output: OutputProjection, targets: Tensor, smoothing: float, weight: float
 ) -> Loss:
     """`rdrop_cross_entropy` of `output(first)` and `output(second)`, for states (N, C) and targets (N,)."""
-    if output.logits.is_open or not cpu.enabled(first.device):
+    if output.logits.is_open:
         return rdrop_cross_entropy(output(first), output(second), targets, smoothing, weight)
+    if not cpu.enabled(first.device):
+        return _in_chunks(
+            lambda one, other, targets: rdrop_cross_entropy(output(one), output(other), targets, smoothing, weight),
+            2 * len(output.weight),
+            first,
+            second,
+            targets,
+        )
     states = at_least_float32(first), at_least_float32(second)
     return Loss(*chunked_rdrop(*states, output.weight, output.bias, targets, smoothing, weight), len(targets))
+
+
+def _in_chunks(loss: Callable[..., Loss], logits: int, *tensors: Tensor) -> Loss:
+    """The loss of tensors (N, …) with `logits` logits per target, computed for some targets at a time."""
+    rows = max(1, CHUNK_LOGITS // logits)
+    if len(tensors[0]) <= rows:
+        return loss(*tensors)
+    chunks = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    losses: list[Loss] = [checkpoint(loss, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    total = torch.stack([part.loss for part in losses]).sum()
+    return Loss(total, torch.stack([part.cross_entropy for part in losses]).sum(), len(tensors[0]))
 
 
 def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
     """D of the predictions of two logits (N, V), summed over the targets."""
     log_p, log_q = first.log_softmax(-1), second.log_softmax(-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Examples, one per row. Fields are tensors, mappings from names to tensors, or None."""
-
-    @property
-    def examples(self) -> int:
-        """Number of rows."""
-        raise NotImplementedError
-
-    @property
-    def targets(self) -> int:
-        """Number of predictions that the loss is summed over."""
-        raise NotImplementedError
-
-    def shard(self, rank: int, world_size: int) -> Self:
-        """The examples of one process: rows `rank`, `rank + world_size`, …"""
-        return self if world_size == 1 else self._map(lambda tensor: tensor[rank::world_size])
-
-    def repeated(self) -> Self:
-        """All rows followed by all rows again, as R-Drop needs them."""
-        return self._map(lambda tensor: torch.cat([tensor, tensor]))
-
-    def to(self, device: torch.device) -> Self:
-        """The batch on another device."""
-        return self._map(lambda tensor: tensor.to(device))
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        def mapped(value: Tensor | Mapping[str, Tensor] | None) -> Any:
-            if isinstance(value, Mapping):
-                return {name: function(tensor) for name, tensor in value.items()}
-            return None if value is None else function(value)
-
-        return type(self)(**{field.name: mapped(getattr(self, field.name)) for field in fields(self)})
-
-
-@dataclass(frozen=True)
-class TokenBatch(Batch):
-    """Texts whose next tokens are predicted. A mask that is None means that there is no padding."""
-
-    target: Tensor  # (B, T) decoder input
-    labels: Tensor  # (B, T) the token that follows each input token
-    target_mask: Tensor | None = None
-    source: Tensor | None = None  # (B, S), for networks with an encoder
-    source_mask: Tensor | None = None
-    features: Mapping[str, Tensor] | None = None  # (B, T) features of the target tokens
-    source_features: Mapping[str, Tensor] | None = None  # (B, S) features of the source tokens
-
-    @property
-    def examples(self) -> int:
-        """Number of texts, or of pairs."""
-        return len(self.target)
-
-    @property
-    def targets(self) -> int:
-        """Number of tokens to predict."""
-        return int(self.labels.numel() if self.target_mask is None else self.target_mask.sum())
-
-
-@dataclass(frozen=True)
-class BidirectionalBatch(TokenBatch):
-    """Texts of which every token is predicted twice: from its left and from its right context."""
-
-    @property
-    def targets(self) -> int:
-        """Number of predictions of both directions."""
-        return 2 * super().targets
-
-
-@dataclass(frozen=True)
-class MaskedBatch(Batch):
-    """Passages some of whose tokens are masked."""
-
-    ids: Tensor  # (B, T) encoder input
-    original: Tensor  # (B, T) the tokens before masking
-    selected: Tensor  # (B, T) True at tokens to predict
-    mask: Tensor  # (B, T) False at padding
-
-    @property
-    def examples(self) -> int:
-        """Number of passages."""
-        return len(self.ids)
-
-    @property
-    def targets(self) -> int:
-        """Number of tokens to predict."""
-        return int(self.selected.sum())
-
-
-@dataclass(frozen=True)
-class LabelBatch(Batch):
-    """Texts with one label each, or one for each word."""
-
-    ids: Tensor  # (B, S)
-    mask: Tensor  # (B, S) False at padding
-    labels: Tensor  # (B, 1) per text, or (B, S) per token; IGNORED_LABEL where there is none
-    features: Mapping[str, Tensor] | None = None  # (B, S)
-
-    @property
-    def examples(self) -> int:
-        """Number of texts."""
-        return len(self.ids)
-
-    @property
-    def targets(self) -> int:
-        """Number of labels to predict."""
-        return int((self.labels != IGNORED_LABEL).sum())
-
-    @property
-    def lengths(self) -> Tensor:
-        """Number of tokens of each text (B,)."""
-        return self.mask.sum(1)
 
 
 class Objective(nn.Module, Generic[NetworkT]):
@@ -267,9 +185,10 @@ class CausalLMObjective(Objective[DecoderNetwork | EncoderDecoderNetwork]):
         """The decoder states at all target tokens (N, C), and the tokens that follow (N,)."""
         memory = None
         if batch.source is not None:
-            memory = self.network.encode(batch.source, batch.source_mask, batch.source_features)
-        hidden = self.network.decode(batch.target, memory, mask=batch.target_mask, features=batch.features)  # (B, T, C)
-        return _select(batch.target_mask, hidden, batch.labels)
+            memory = self.network.encode(batch.source, batch.mask_of("source_mask"), batch.source_features)
+        mask = batch.mask_of("target_mask")
+        hidden = self.network.decode(batch.target, memory, mask=mask, features=batch.features)  # (B, T, C)
+        return _select(mask, hidden, batch.labels)
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
         """The loss of predictions from these states."""
@@ -297,8 +216,9 @@ class BidirectionalLMObjective(Objective[BidirectionalLanguageModel]):
 
     def states(self, batch: BidirectionalBatch) -> tuple[Tensor, Tensor]:
         """The states of both directions at all tokens (N, C), and the next and the current token (N, 2)."""
-        hidden = self.network.bidirectional_states(batch.target, batch.labels, batch.target_mask, batch.features)
-        return _select(batch.target_mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
+        mask = batch.mask_of("target_mask")
+        hidden = self.network.bidirectional_states(batch.target, batch.labels, mask, batch.features)
+        return _select(mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
 
 
 class MaskedLMObjective(Objective[EncoderNetwork]):
@@ -312,8 +232,8 @@ class MaskedLMObjective(Objective[EncoderNetwork]):
 
     def states(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """The encoder states at all masked tokens (N, C), and the original tokens (N,)."""
-        mask = None if bool(batch.mask.all()) else batch.mask
-        return _select(batch.selected, self.network.encode(batch.ids, mask).states, batch.original)
+        memory = self.network.encode(batch.ids, batch.mask_of("mask"))
+        return _select(batch.mask_of("selected"), memory.states, batch.original)
 
 
 class LabelObjective(Objective[EncoderNetwork]):
@@ -339,11 +259,12 @@ class LabelObjective(Objective[EncoderNetwork]):
 
     def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
         """The vectors of texts or of words (N, C) that have a label, and the labels (N,), text by text."""
-        memory = self.network.encode(batch.ids, batch.mask, batch.features)
-        labeled = batch.labels != IGNORED_LABEL
+        memory = self.network.encode(batch.ids, batch.mask_of("mask"), batch.features)
+        labeled = batch.mask_of("labeled")
+        assert labeled is not None
         if self.per_word:
             return _select(labeled, memory.states, batch.labels)
-        return self.network.pool(memory), batch.labels[labeled]
+        return self.network.pool(memory), batch.labels.flatten().index_select(0, labeled.slots)
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
         """The loss of predictions from these states."""
@@ -379,10 +300,9 @@ def training_objective(objective: Objective[Any], training: TrainingConfig) -> O
     return RDrop(objective, training.rdrop) if training.rdrop else objective
 
 
-def _select(mask: Tensor | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _select(mask: PaddingMask | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """States (B, T, …) and targets (B, T, …) at the positions where the mask (B, T) is True, or at all positions."""
     states, targets = states.flatten(0, 1), targets.flatten(0, 1)
-    if mask is None:
+    if mask is None or mask.is_full:
         return states, targets
-    positions = mask.flatten().nonzero().squeeze(1)
-    return states.index_select(0, positions), targets.index_select(0, positions)
+    return states.index_select(0, mask.slots), targets.index_select(0, mask.slots)

@@ -22,11 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.config import AdamConfig, AdamWConfig, OptimizerConfig, ParameterGroupConfig, ParameterRole
 from regard.errors import ConfigError
 from regard.nn.functional import autocast
+from regard.training.batches import Batch
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
-from regard.training.losses import Batch
 
 ParameterGroup = dict[str, Any]
 HEADS = ("head.", "pooling.", "mixing.", "output.")
+FUSED_DEVICES = ("cpu", "cuda", "mps")
 LAYER = re.compile(r"(?P<stack>.*?)\.?(?:layers|forwards|backwards)\.(?P<layer>\d+)\.")
 
 
@@ -51,13 +52,20 @@ def build_optimizer(
 def build_adam(config: AdamConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
     """Builder of `adam`."""
     betas = (config.beta1, config.beta2)
-    return torch.optim.Adam(parameter_groups, betas=betas, eps=config.epsilon, fused=True)
+    fused = supports_fused(parameter_groups)
+    return torch.optim.Adam(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
 
 
 def build_adamw(config: AdamWConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
     """Builder of `adamw`."""
     betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(parameter_groups, betas=betas, eps=config.epsilon, fused=True)
+    fused = supports_fused(parameter_groups)
+    return torch.optim.AdamW(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
+
+
+def supports_fused(parameter_groups: Sequence[ParameterGroup]) -> bool:
+    """Whether PyTorch has kernels that update many parameters at once on the device of these."""
+    return all(parameter.device.type in FUSED_DEVICES for group in parameter_groups for parameter in group["params"])
 
 
 def parameter_role(name: str, parameter: Tensor) -> ParameterRole:
@@ -208,38 +216,81 @@ def update(
     max_grad_norm: float = 0.0,
     max_loss: float = math.inf,
     matmul_dtype: torch.dtype = torch.float32,
+    scaler: "LossScaler | None" = None,
     process_group: ProcessGroup = SINGLE_PROCESS,
 ) -> UpdateResult:
     """Take one optimizer step on these batches; a loss per target above `max_loss` raises DivergedError.
 
-    Matrix products are computed in `matmul_dtype`; weights, updates and losses keep the dtype of the weights.
+    Matrix products are computed in `matmul_dtype`; weights, updates and losses keep the dtype of the weights. With
+    float16, `scaler` keeps gradients from underflowing; a step whose gradients overflow is skipped.
+
+    Of a GPU only three numbers are read, all at once, before the weights are changed.
     """
     optimizer.zero_grad(set_to_none=True)
-    targets = sum(batch.targets for batch in batches)
-    sums = torch.zeros(2, dtype=torch.float64, device=process_group.device)
+    targets, device = sum(batch.targets for batch in batches), process_group.device
+    sums = torch.zeros(2, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
     for number, batch in enumerate(batches, start=1):
-        shard = batch.shard(process_group.rank, process_group.world_size)
+        shard = batch.local(process_group.rank, process_group.world_size, device)
         weight = process_group.world_size / targets  # gradients are averaged over processes, and should be summed
         if shard.examples == 0:  # fewer examples than processes: take part with weight 0
-            shard, weight = batch.shard(0, process_group.world_size), 0.0
+            shard, weight = batch.local(0, process_group.world_size, device), 0.0
         with _no_sync(objective) if number < len(batches) else nullcontext():
             with autocast(matmul_dtype, process_group.device):
-                loss = objective(shard.to(process_group.device))
-            (loss.loss * weight).backward()
+                loss = objective(shard)
+            scaled = loss.loss * weight
+            (scaled if scaler is None else scaler.scale(scaled)).backward()
         if weight:
-            sums += torch.stack([loss.loss.detach(), loss.cross_entropy]).double()
-    total_loss, cross_entropy = process_group.sum(sums).tolist()
+            sums += torch.stack([loss.loss.detach(), loss.cross_entropy]).to(sums.dtype)
+    sums = process_group.sum(sums)
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if scaler is not None:
+        scaler.unscale(optimizer)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+    total_loss, cross_entropy, grad_norm = torch.cat([sums, norm.to(sums.dtype)[None]]).tolist()
+    overflow = scaler is not None and not math.isfinite(grad_norm) and scaler.can_shrink()
     # Some kernels hide a NaN from the loss, but none from every gradient: check the norm too.
-    if not math.isfinite(norm) or not total_loss / targets < max_loss:
-        raise DivergedError(f"the loss is {total_loss / targets:.4g} and the gradient norm {norm:.4g}")
+    if not (math.isfinite(grad_norm) or overflow) or not total_loss / targets < max_loss:
+        raise DivergedError(f"the loss is {total_loss / targets:.4g} and the gradient norm {grad_norm:.4g}")
+    if scaler is not None:
+        scaler.update()
+    if overflow:
+        return UpdateResult(total_loss, cross_entropy, targets, 0.0)
     if max_grad_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_multiplier", 1.0)
     optimizer.step()
-    return UpdateResult(total_loss, cross_entropy, targets, float(norm))
+    return UpdateResult(total_loss, cross_entropy, targets, grad_norm)
+
+
+class LossScaler(torch.amp.GradScaler):
+    """Scales the loss so that gradients do not underflow in float16 (Micikevicius et al. 2018).
+
+    The scale is halved after a step whose gradients overflow, and doubled after 2,000 steps without one.
+    """
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients of all parameters by the scale."""
+        for single in single_optimizers(optimizer):
+            self.unscale_(single)
+
+    def can_shrink(self) -> bool:
+        """Whether a smaller scale may help against an overflow; below 1 the gradients themselves overflow."""
+        return self.get_scale() > 1.0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, for a checkpoint."""
+        state = self.state_dict()
+        return {
+            "scale": torch.tensor(state["scale"], dtype=torch.float64),
+            "growth_tracker": torch.tensor(state["_growth_tracker"]),
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from the state of a checkpoint; without one, from the initial scale."""
+        if tensors:
+            scale, tracker = float(tensors["scale"]), int(tensors["growth_tracker"])
+            self.load_state_dict({**self.state_dict(), "scale": scale, "_growth_tracker": tracker})
 
 
 def _no_sync(objective: nn.Module) -> AbstractContextManager[None]:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from regard.evaluation.likelihood import ProgressCallback
     from regard.models.network import Network
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
+    from regard.training.batches import Batch
     from regard.training.display import ProgressDisplay, Sample
-    from regard.training.losses import Batch, Objective
+    from regard.training.losses import Objective
     from regard.training.run import Callback, Run
     from regard.training.setup import TrainRequest
 

@@ -13,6 +13,7 @@ from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.folder import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
+from regard.training.batches import Batch
 from regard.training.checkpoint import (
     Checkpoint,
     MetricsInterval,
@@ -25,7 +26,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
-from regard.training.losses import Batch, training_objective
+from regard.training.losses import training_objective
 from regard.training.optimizers import DivergedError, build_optimizer, update
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
