@@ -14,8 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from family import VOCABULARY, features_of
-from regard.config import ClassHeadConfig, EncoderConfig, ModelConfig, SyntaxPositionsConfig, TagHeadConfig
-from regard.config import TokenHeadConfig
+from regard.config import (
+    ClassHeadConfig,
+    EncoderConfig,
+    ModelConfig,
+    SyntaxPositionsConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
+)
 from regard.models import Network, build
 from regard.models.assembly import build_meta
 from regard.models.network import EncoderNetwork

@@ -1,4 +1,4 @@
-"""Devices: what the option `--device` and the setting `training.device` select.
+"""Devices: what the option `--device` and the argument `device` select.
 
 `auto` is the GPU of an NVIDIA or AMD card if PyTorch finds one (`cuda`), and otherwise the CPU. Apple's GPU (`mps`) is
 used only by name.

@@ -245,8 +245,16 @@ class TrainingConfig(BaseConfig):
     """Layer-wise learning-rate decay for fine-tuning: each layer learns this factor slower than the one above it."""
     max_grad_norm: NonNegativeFloat = 0.0
     """Maximum gradient norm for clipping; 0 turns it off. The default of recurrent networks is 1."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Type of matrix products; weights, updates and losses stay in float32. `bfloat16` is used where it is faster."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type of matrix products; weights, updates and losses stay in float32. `bfloat16` is used where it is faster;
+    `float16`, with a scaled loss, is for CUDA GPUs without it."""
+    compile: bool = False
+    """Whether each Transformer block is compiled by `torch.compile`; it needs a C++ compiler."""
+    gradient_checkpointing: bool = False
+    """Whether only the inputs of each Transformer block are kept for the backward pass, which computes the block again:
+    less memory, about a third more time."""
+    prefetch: Count | None = None
+    """Batches that a background thread builds ahead; by default 2 on a GPU and 0 on a CPU."""
     ema_decay: Probability = 0.0
     """Decay of an exponential moving average of the weights, which is validated and saved instead; 0 turns it off."""
     average_checkpoints: Count = 0

@@ -203,6 +203,10 @@ class Layout:
         """Position of each key minus position of each query: (B, 1, T, S), or (1, 1, T, S) if all rows agree."""
         return self.keys.position_ids[:, None, None, :] - self.queries.position_ids[:, None, :, None]
 
+    def precompute(self) -> None:
+        """Compute what is otherwise computed when it is first used, which compiled code cannot do."""
+        _ = self.distance, self.mask.allowed, self.mask.padding
+
     def cross(self, memory: Tensor, mask: Mask, *, pack: bool = True) -> "Layout":
         """Return the layout of cross-attention: the same queries attend to the tokens of a memory (B, S, C)."""
         padding, length = find_padding(mask, memory.shape[:2]), memory.size(1)

@@ -11,7 +11,7 @@ M blocks that a block attends to
 
 import random
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -33,8 +33,8 @@ class ExplicitMask(AttentionMask):
 
     pairs: Tensor | None = None  # broadcastable to (B, H, T, S)
 
-    @cached_property
-    def allowed(self) -> Tensor | None:
+    @property
+    def allowed(self) -> Tensor | None:  # type: ignore[override]  # not cached: it costs nothing
         return self.pairs
 
 

@@ -5,12 +5,14 @@ Each sub-layer has a residual connection, dropout and normalization (§5.4). Enc
 B batch · S source length · T tokens · C model width · F hidden units
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from regard.errors import InputError
 from regard.nn import cpu
@@ -188,7 +190,11 @@ class Block(ExposedModule):
 
 
 class Stack(ExposedModule):
-    """Blocks on top of an embedding; a pre-norm stack ends with a `norm` of its own."""
+    """Blocks on top of an embedding; a pre-norm stack ends with a `norm` of its own.
+
+    In training, its blocks may be compiled (`compile_options`, of `torch.compile`), and only their inputs may be kept
+    for the backward pass, which then computes each block again (`gradient_checkpointing`).
+    """
 
     def __init__(
         self,
@@ -204,6 +210,9 @@ class Stack(ExposedModule):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.states = Tap("token", "unit", description="output of the stack")
+        self.gradient_checkpointing = False
+        self.compile_options: Mapping[str, Any] | None = None
+        self._compiled: list[Callable[..., Tensor]] | None = None
         self._taps: list[Tap] | None = None
 
     def forward(
@@ -226,7 +235,9 @@ class Stack(ExposedModule):
         if ids.dim() != 2 or (memory is not None and len(ids) % len(memory)):
             rows = "" if memory is None else f" and a memory of {len(memory)} rows"
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
-        pack = cpu.enabled(ids.device) and cache is None and not self._watched()
+        watched = self._watched()
+        layers = self._layers(compiled=self.training and cache is None and not watched)
+        pack = cpu.enabled(ids.device) and cache is None and not watched and layers is not self._compiled
         padding = find_padding(mask, ids.shape)
         layout = make_layout(
             ids,
@@ -241,15 +252,29 @@ class Stack(ExposedModule):
         if memory is not None:
             cross_layout = layout.cross(memory, memory_mask, pack=pack)
             memory = cross_layout.keys.pack(memory)
+        if layers is self._compiled:
+            layout.precompute()
+            if cross_layout is not None:
+                cross_layout.precompute()
         x = self.embedding(ids, layout.queries)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, layout, memory, cross_layout, cache.layers[number] if cache is not None else None)
+        for number, layer in enumerate(layers):
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(layer, x, layout, memory, cross_layout, use_reentrant=False)
+            else:
+                x = layer(x, layout, memory, cross_layout, cache.layers[number] if cache is not None else None)
         x = self.states(x if self.norm is None else self.norm(x))
         if cache is not None:
             cache.advance(ids, None if padding is None else padding.tokens)
         if layout.queries.packing is not None:
             return layout.queries.pad(x)
         return x if padding is None else x.masked_fill(~padding.tokens[..., None], 0.0)
+
+    def _layers(self, *, compiled: bool) -> Iterable[Callable[..., Tensor]]:
+        if not compiled or self.compile_options is None:
+            return self.layers
+        if self._compiled is None:
+            self._compiled = [torch.compile(layer, **self.compile_options) for layer in self.layers]
+        return self._compiled
 
     @property
     def last_norm(self) -> nn.Module:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.devices import resolve_device
 from regard.errors import RegardError, RunError
 from regard.training.shutdown import OTHER_PROCESS_FAILED
 
@@ -92,11 +93,11 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def joined_process_group() -> Iterator[ProcessGroup]:
+def joined_process_group(device_name: str = "auto") -> Iterator[ProcessGroup]:
     """Join the other processes, if `torchrun` started several, and leave them at the end."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
+    device = resolve_device(device_name)
+    cuda = device.type == "cuda"
     if world_size == 1:
         yield ProcessGroup(device=device)
         return

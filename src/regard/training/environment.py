@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +10,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 
+from regard.config import TrainingConfig
+from regard.errors import ConfigError
 from regard.machine import processor_name
+from regard.nn.transformer import Stack
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.version import __version__
 
@@ -38,9 +43,16 @@ def matmul_peak(
 ) -> MatmulPeak:
     """Measure the peak, and choose the dtype: bfloat16 only if it was set and is faster on this processor.
 
-    A resumed run keeps its `previous` choice, and all processes make the same choice, so that the results do not
+    float16 is an error except on CUDA GPUs, since its small range needs their kernels and a scaled loss. A resumed run keeps its `previous` choice, and all processes make the same choice, so that the results do not
     depend on timing.
     """
+    if precision == "float16":
+        if process_group.device.type != "cuda":
+            raise ConfigError(
+                f"training.precision = 'float16' is for CUDA GPUs, but the device is {process_group.device.type}; use "
+                "'bfloat16' or 'float32'."
+            )
+        return MatmulPeak(precision, torch.float16, matmul_gflops(process_group.device, torch.float16))
     float32 = MatmulPeak(precision, torch.float32, matmul_gflops(process_group.device, torch.float32))
     if precision == "float32":
         return float32
@@ -65,14 +77,38 @@ def _measure_gflops(device: torch.device, dtype: torch.dtype, threads: int, seco
     while best == 0.0 or time.perf_counter() < end:
         started = time.perf_counter()
         torch.mm(a, b, out=out)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         best = max(best, 2 * size**3 / (time.perf_counter() - started) / 1e9)
     return best
 
 
-def environment(processes: int) -> dict[str, Any]:
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has computed all that it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def configure_layers(network: nn.Module, training: TrainingConfig) -> None:
+    """Let the Transformer blocks of a network be compiled or computed again in the backward pass, as set."""
+    wanted = {"compile": training.compile, "gradient_checkpointing": training.gradient_checkpointing}
+    stacks = [module for module in network.modules() if isinstance(module, Stack)]
+    for name, is_set in wanted.items():
+        if is_set and not stacks:
+            raise ConfigError(f"training.{name} = true is for Transformers, and this network has no blocks; remove it.")
+    if training.compile and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
+        raise ConfigError(
+            "training.compile = true needs a C++ compiler, and there is none; install g++, or set training.compile=false."
+        )
+    for stack in stacks:
+        stack.gradient_checkpointing = training.gradient_checkpointing
+        stack.compile_options = {} if training.compile else None
+
+
+def environment(processes: int, device: torch.device | None = None) -> dict[str, Any]:
     """Versions and hardware, to interpret the times of a run or to repeat it."""
+    accelerator = {} if device is None or device.type == "cpu" else {"device": _device_name(device)}
     return {
         "regard": __version__,
         "torch": torch.__version__,
@@ -82,4 +118,9 @@ def environment(processes: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
+        **accelerator,
     }
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"

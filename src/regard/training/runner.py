@@ -48,13 +48,15 @@ def train(
     data: str | Path | Sequence[str | Path] | None = None,
     out: str | Path,
     resume: bool = False,
+    device: str = "auto",
     callbacks: Sequence[Callback] = (),
     display: ProgressDisplay | None = None,
 ) -> Run:
     """Train a network, and write everything to the folder `out`.
 
     `config_or_path` is a config, the name of a preset, or a TOML file; `data` are files to train on, which override
-    its `data.train`. With `resume`, a run in `out` is continued. `callbacks` are called as it trains.
+    its `data.train`. With `resume`, a run in `out` is continued. `device` is "auto", "cpu", "cuda", "cuda:N" or "mps".
+    `callbacks` are called as it trains.
 
     run = regard.train("tiny", data="pairs.tsv", out="runs/mine")
     model = regard.load(run.best)
@@ -68,7 +70,8 @@ def train(
         files = [str(data)] if isinstance(data, str | Path) else [str(file) for file in data]
         train_split = {"files": files, "source": [], "target": [], "parses": []}
         sources.append(ConfigSource("regard.train", {"data": {"train": train_split}}))
-    return run_training(TrainRequest(sources, Path(out), resume, command=["regard.train"]), display, callbacks)
+    request = TrainRequest(sources, Path(out), resume, command=["regard.train"], device=device)
+    return run_training(request, display, callbacks)
 
 
 def run_training(
@@ -81,7 +84,7 @@ def run_training(
     keep_freed_memory()
     run = RunFolder(request.out)
     with ExitStack() as stack:
-        process_group = stack.enter_context(joined_process_group())
+        process_group = stack.enter_context(joined_process_group(request.device))
         stop = stack.enter_context(stop_on_signal())
         display = ResilientDisplay(display) if process_group.is_first and display is not None else ProgressDisplay()
         stack.callback(display.close)
@@ -157,7 +160,7 @@ def _train(
             status="training",
             failure=None,
             parameters=parameters,
-            environment=environment(process_group.world_size) | peak.facts(),
+            environment=environment(process_group.world_size, process_group.device) | peak.facts(),
             data={name: split.counts() for name, split in prepared.splits.items()},
         )
         for name, split in prepared.splits.items():

@@ -40,6 +40,9 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.layer_decay",
     "training.max_grad_norm",
     "training.precision",
+    "training.compile",
+    "training.gradient_checkpointing",
+    "training.prefetch",
     "training.average_checkpoints",
     "training.patience",
     "training.checkpoint_minutes",
@@ -73,6 +76,8 @@ class TrainRequest:
     are chosen from the data."""
     command: Sequence[str] = ()
     """The command line, for run.json."""
+    device: str = "auto"
+    """The device, by name: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
 
     @property
     def automatic(self) -> bool:

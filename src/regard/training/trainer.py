@@ -26,8 +26,10 @@ from regard.training.checkpoint import (
 )
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
+from regard.training.environment import configure_layers
 from regard.training.losses import training_objective
-from regard.training.optimizers import DivergedError, build_optimizer, update
+from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, update
+from regard.training.prefetch import prefetched
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
@@ -65,6 +67,7 @@ class Trainer:
         self.callbacks = callbacks
         self.network = task.network.to(process_group.device)
         training = config.training
+        configure_layers(self.network, training)
         objective = training_objective(task.objective(), training)
         self.passes = objective.passes
         self.max_weight = objective.max_weight
@@ -73,6 +76,7 @@ class Trainer:
         self.optimizer = build_optimizer(
             self.network, training.optimizer, training.parameter_groups, training.layer_decay
         )
+        self.scaler = LossScaler(process_group.device.type) if matmul_dtype == torch.float16 else None
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = TrainingState()
         self.steps = self._last_step()
@@ -88,6 +92,8 @@ class Trainer:
         restore_optimizer(self.optimizer, self.network, checkpoint.part("optimizer"))
         if self.average is not None:
             self.average.restore(checkpoint.part("average"))
+        if self.scaler is not None:
+            self.scaler.restore(checkpoint.part("scaler"))
 
     def train(self) -> str:
         """Train to the end; returns the status: `finished` or `early stopped`."""
@@ -124,7 +130,9 @@ class Trainer:
         training, state = self.config.training, self.state
         started = time.perf_counter()
         if self._batches is None:
-            self._batches = self.task.batches(state.position)
+            group = self.process_group
+            batches = self.task.batches(state.position)
+            self._batches = prefetched(batches, training.prefetch, group.rank, group.world_size, group.device)
         batches_with_positions = list(islice(self._batches, training.gradient_accumulation))
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1
@@ -140,6 +148,7 @@ class Trainer:
                 max_grad_norm=training.max_grad_norm,
                 max_loss=self._max_loss(),
                 matmul_dtype=self.matmul_dtype,
+                scaler=self.scaler,
                 process_group=self.process_group,
             )
         except DivergedError as error:
@@ -317,6 +326,7 @@ class Trainer:
                 "network": named_tensors(self.network),
                 "optimizer": optimizer_tensors(self.optimizer, self.network),
                 "average": self.average.tensors if self.average is not None else {},
+                "scaler": self.scaler.tensors() if self.scaler is not None else {},
             }
             path = write_checkpoint(self.run.checkpoints, self.state, parts)
             for callback in self.callbacks:

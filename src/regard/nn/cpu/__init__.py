@@ -10,9 +10,7 @@ several times faster there; tests prove that both give the same numbers:
 Stacks also leave padding out of position-wise layers (`Packing` in layout.py) where the fast paths are on.
 
 `enabled` is the one dispatch. On any other device the plain formulas run: `F.scaled_dot_product_attention` and
-`F.dropout`; padding is not packed, so position-wise layers compute it too; and the loss is not chunked, so all logits
-of a batch (targets × vocabulary) and their gradient are stored at once. If they do not fit into memory, lower
-`training.batch_tokens`.
+`F.dropout`; padding is not packed, so position-wise layers compute it too.
 """
 
 from collections.abc import Iterator
@@ -25,8 +23,11 @@ _ON = ContextVar("cpu_fast_paths", default=True)
 
 
 def enabled(device: torch.device) -> bool:
-    """Return whether the fast paths are used for tensors on this device; elsewhere the plain formulas run."""
-    return device.type == "cpu" and _ON.get()
+    """Return whether the fast paths are used for tensors on this device; elsewhere the plain formulas run.
+
+    `torch.compile` gets the plain formulas on CPUs too.
+    """
+    return device.type == "cpu" and not torch.compiler.is_compiling() and _ON.get()
 
 
 @contextmanager
