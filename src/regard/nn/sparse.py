@@ -34,7 +34,7 @@ class ExplicitMask(AttentionMask):
     pairs: Tensor | None = None  # broadcastable to (B, H, T, S)
 
     @property
-    def allowed(self) -> Tensor | None:  # type: ignore[override]  # not cached: it costs nothing
+    def allowed(self) -> Tensor | None:
         return self.pairs
 
 

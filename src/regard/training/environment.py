@@ -43,8 +43,8 @@ def matmul_peak(
 ) -> MatmulPeak:
     """Measure the peak, and choose the dtype: bfloat16 only if it was set and is faster on this processor.
 
-    float16 is an error except on CUDA GPUs, since its small range needs their kernels and a scaled loss. A resumed run keeps its `previous` choice, and all processes make the same choice, so that the results do not
-    depend on timing.
+    float16 is an error except on CUDA GPUs: its range is small, and its kernels are theirs. A resumed run keeps its
+    `previous` choice, and all processes make the same choice, so that the results do not depend on timing.
     """
     if precision == "float16":
         if process_group.device.type != "cuda":
@@ -99,7 +99,7 @@ def configure_layers(network: nn.Module, training: TrainingConfig) -> None:
             raise ConfigError(f"training.{name} = true is for Transformers, and this network has no blocks; remove it.")
     if training.compile and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
         raise ConfigError(
-            "training.compile = true needs a C++ compiler, and there is none; install g++, or set training.compile=false."
+            "training.compile = true needs a C++ compiler, and there is none; install g++, or remove the setting."
         )
     for stack in stacks:
         stack.gradient_checkpointing = training.gradient_checkpointing

@@ -6,7 +6,7 @@ run that is resumed continues after the last batch it trained on.
 """
 
 from collections.abc import Callable, Iterator
-from queue import Empty, Full, Queue
+from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from regard.data.batching import DataPosition
 from regard.training.batches import Batch
 
 GPU_BATCHES = 2  # built ahead by default
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2  # after which the thread notices that it should end
 PositionedBatch = tuple[DataPosition, Batch]
 Item = TypeVar("Item")
 
@@ -43,31 +43,26 @@ def prefetched(
 class Prefetcher(Iterator[Item]):
     """Iterates over items that a thread takes from another iterator, at most `count` ahead.
 
-    An exception of the other iterator is raised at its place. The thread ends with `close`, with the iterator, and with
-    the program.
+    An exception of the other iterator is raised at its place. The thread ends with the iterator, with `close`, and when
+    nothing refers to the Prefetcher any more.
     """
 
     def __init__(self, items: Iterator[Item], count: int, function: Callable[[Item], Item] = lambda item: item) -> None:
-        self._items = items
-        self._function = function
-        self._queue: Queue[tuple[bool, Any]] = Queue(count)
+        self._queue: Queue[_Entry] = Queue(count)  # while it is full, the thread builds one more
         self._stop = Event()
-        self._thread = Thread(target=self._run, name="regard-prefetch", daemon=True)
-        self._thread.start()
+        arguments = (items, function, self._queue, self._stop)  # not self, which the thread would keep alive
+        self.thread = Thread(target=_fill, args=arguments, name="regard-prefetch", daemon=True)
+        self.thread.start()
 
     def __next__(self) -> Item:
-        while True:
-            try:
-                is_item, value = self._queue.get(timeout=POLL_SECONDS)
-            except Empty:
-                if self._stop.is_set():
-                    raise StopIteration from None
-                continue
-            if is_item:
-                item: Item = value
-                return item
+        if self._stop.is_set():
+            raise StopIteration
+        is_item, value = self._queue.get()
+        if not is_item:
             self.close()
             raise value
+        item: Item = value
+        return item
 
     def close(self) -> None:
         """End the thread."""
@@ -76,22 +71,26 @@ class Prefetcher(Iterator[Item]):
     def __del__(self) -> None:
         self.close()
 
-    def _run(self) -> None:
-        # The queue has room for `count` items. One more is built while it is full.
-        try:
-            for item in self._items:
-                if not self._put((True, self._function(item))):
-                    return
-            self._put((False, StopIteration()))
-        except BaseException as error:
-            self._put((False, error))
 
-    def _put(self, entry: tuple[bool, Any]) -> bool:
-        """Add an entry as soon as there is room; False if the thread should end instead."""
-        while not self._stop.is_set():
-            try:
-                self._queue.put(entry, timeout=POLL_SECONDS)
-            except Full:
-                continue
-            return True
-        return False
+_Entry = tuple[bool, Any]  # True and an item, or False and an exception
+
+
+def _fill(items: Iterator[Item], function: Callable[[Item], Item], queue: "Queue[_Entry]", stop: Event) -> None:
+    try:
+        for item in items:
+            if not _put(queue, (True, function(item)), stop):
+                return
+        _put(queue, (False, StopIteration()), stop)
+    except BaseException as error:
+        _put(queue, (False, error), stop)
+
+
+def _put(queue: "Queue[_Entry]", entry: _Entry, stop: Event) -> bool:
+    """Add an entry as soon as there is room; False if the thread should end instead."""
+    while not stop.is_set():
+        try:
+            queue.put(entry, timeout=POLL_SECONDS)
+        except Full:
+            continue
+        return True
+    return False

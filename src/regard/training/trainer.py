@@ -130,9 +130,8 @@ class Trainer:
         training, state = self.config.training, self.state
         started = time.perf_counter()
         if self._batches is None:
-            group = self.process_group
-            batches = self.task.batches(state.position)
-            self._batches = prefetched(batches, training.prefetch, group.rank, group.world_size, group.device)
+            group, built = self.process_group, self.task.batches(state.position)
+            self._batches = prefetched(built, training.prefetch, group.rank, group.world_size, group.device)
         batches_with_positions = list(islice(self._batches, training.gradient_accumulation))
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1

@@ -1,0 +1,125 @@
+"""Compiled blocks and gradient checkpointing: the same losses and gradients, and one graph per block."""
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from device_checks import objective_and_batch
+from family import DECODERS, ENCODERS, FAMILY, RECURRENT
+from regard.config import TrainingConfig
+from regard.errors import ConfigError
+from regard.models import build
+from regard.nn import cpu
+from regard.nn.transformer import Stack
+from regard.training.environment import configure_layers
+
+COMPILED = ["encoder-decoder", "decoder-only, rotary in halves", "encoder-only, hidden tokens"]
+
+
+def gradients(
+    name: str, *, checkpointing: bool = False, compile_options: Mapping[str, Any] | None = None
+) -> list[Tensor]:
+    """The loss and the gradients of a batch, with dropout."""
+    torch.manual_seed(0)
+    objective, batch = objective_and_batch(FAMILY[name], meta=False)
+    for module in objective.modules():
+        if isinstance(module, Stack):
+            module.gradient_checkpointing, module.compile_options = checkpointing, compile_options
+    torch.manual_seed(1)
+    loss = objective(batch).loss
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in objective.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("fast_paths", [True, False])
+@pytest.mark.parametrize("name", [*COMPILED, "encoder-decoder, relative", "encoder-decoder, BigBird"])
+def test_checkpointing_changes_no_gradient(name: str, fast_paths: bool) -> None:
+    if fast_paths:
+        plain, recomputed = gradients(name), gradients(name, checkpointing=True)
+    else:
+        with cpu.disabled():
+            plain, recomputed = gradients(name), gradients(name, checkpointing=True)
+    assert len(plain) == len(recomputed)
+    for a, b in zip(plain, recomputed, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_checkpointing_keeps_fewer_activations() -> None:
+    def saved(checkpointing: bool) -> int:
+        total = 0
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal total
+            total += tensor.numel()
+            return tensor
+
+        objective, batch = objective_and_batch(DECODERS["decoder-only"], meta=False)
+        configure_layers(objective, TrainingConfig(gradient_checkpointing=checkpointing))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            objective(batch)
+        return total
+
+    assert saved(True) < saved(False) / 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch.compile
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_block_is_one_graph_with_the_same_gradients(name: str) -> None:
+    torch._dynamo.reset()
+    with cpu.disabled():  # compiled blocks use the plain formulas
+        plain = gradients(name)
+    compiled = gradients(name, compile_options={"backend": "eager", "fullgraph": True})  # a graph break is an error
+    both = gradients(name, checkpointing=True, compile_options={"backend": "aot_eager", "fullgraph": True})
+    for a, b, c in zip(plain, compiled, both, strict=True):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, c)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch.compile
+def test_batches_of_any_size_share_a_graph() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    network = build(DECODERS["decoder-only"]).train()
+    network.decoder.compile_options = {"backend": "eager", "fullgraph": True}
+    for rows, length in ((2, 5), (3, 7), (5, 11), (4, 9), (6, 3), (2, 12)):
+        network(torch.ones(rows, length, dtype=torch.long), torch.arange(length) < torch.arange(rows)[:, None] + 1)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+
+
+def test_blocks_are_not_compiled_outside_of_training() -> None:
+    network = build(ENCODERS["encoder-only"]).eval()
+    network.encoder.compile_options = {"backend": "none of these"}
+    assert network(torch.ones(1, 3, dtype=torch.long)).shape == (1, 16)
+    with pytest.raises(Exception, match="none of these"):
+        network.train()(torch.ones(1, 3, dtype=torch.long))
+
+
+def test_settings_reach_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    network = build(DECODERS["encoder-decoder"])
+    configure_layers(network, TrainingConfig(compile=True, gradient_checkpointing=True))
+    for stack in (network.encoder, network.decoder):
+        assert stack.gradient_checkpointing
+        assert stack.compile_options == {}
+    configure_layers(network, TrainingConfig())
+    assert not network.encoder.gradient_checkpointing
+    assert network.encoder.compile_options is None
+
+
+@pytest.mark.parametrize("setting", ["compile", "gradient_checkpointing"])
+def test_recurrent_networks_have_no_blocks(setting: str) -> None:
+    network = build(RECURRENT["recurrent language model, GRU"])
+    with pytest.raises(ConfigError, match=rf"training\.{setting} = true is for Transformers"):
+        configure_layers(network, TrainingConfig(**{setting: True}))  # type: ignore[arg-type]
+
+
+def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"training\.compile = true needs a C\+\+ compiler.*install g\+\+"):
+        configure_layers(build(DECODERS["decoder-only"]), TrainingConfig(compile=True))
