@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
+from regard.devices import check_device, ctranslate2_device, resolve_device
 from regard.errors import ArgumentError, ConfigError, ModelError
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config, read_file
 
@@ -30,8 +31,8 @@ class ModelBase:
     def __init__(self, folder: Path, *more: Path, device: str = "cpu", threads: int | None = None) -> None:
         self.folders: tuple[Path, ...] = (folder, *more)
         """All model folders of an ensemble."""
-        self.device: str = device
-        """The device of the torch networks, by name."""
+        self.device: str = check_device(device)
+        """The device, by name."""
         self.threads: int | None = threads
         """Threads that the engines use; None: one per core."""
         if threads is not None and threads < 1:
@@ -68,13 +69,19 @@ class ModelBase:
         """The torch networks of all folders."""
         import torch
 
-        from regard.devices import resolve_device
         from regard.models.folder import load_network
 
         device = resolve_device(self.device)
         if self.threads is not None:
             torch.set_num_threads(self.threads)  # torch has one setting for the whole process
         return [load_network(folder).network.to(device) for folder in self.folders]
+
+    @cached_property
+    def cpu_network(self) -> "Network":
+        """The torch network on the CPU, where traces are computed."""
+        from regard.models.folder import load_network
+
+        return self.network if resolve_device(self.device).type == "cpu" else load_network(self.folder).network
 
     @property
     def network(self) -> "Network":
@@ -103,13 +110,10 @@ class ModelBase:
 
     @property
     def _device_obstacle(self) -> str | None:
-        """Why CTranslate2 cannot be used on the device of this model; None if it can. Torch-free on a CPU."""
-        if self.device == "cpu":
+        """Why CTranslate2 cannot be used on the device of this model; None if it can."""
+        if ctranslate2_device(self.device) is not None:
             return None
-        from regard.devices import resolve_device
-
-        device = resolve_device(self.device)
-        return None if device.type == "cpu" else f"the device is {device}, and it is used on CPUs only"
+        return "CTranslate2 cannot use Apple's GPUs" if self.device == "mps" else "CTranslate2 finds no such GPU"
 
 
 def _check_compatible(folder: Path, config: Config, other: Path) -> None:

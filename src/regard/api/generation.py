@@ -254,7 +254,7 @@ class GenerationMethods(ModelBase):
         if name == "ctranslate2" and precision not in self._ctranslate2_sessions:
             from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
 
-            sessions = ctranslate2_sessions(self.folder, self.config, precision, self.threads)
+            sessions = ctranslate2_sessions(self.folder, self.config, precision, self.threads, self.device)
             self._ctranslate2_sessions[precision] = sessions
         start = self._ctranslate2_sessions[precision] if name == "ctranslate2" else self._start_torch_session
         return Generator(start, self.config, self.tokenizer).stream(prompts, options, results)

@@ -158,7 +158,7 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         parse = None
         if parses is not None:
             ((_, parse),) = attach_parses([text], parses)
-        traced = TracedModel(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder))
+        traced = TracedModel(self.cpu_network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder))
         return look(traced, text, options, target, parse)
 
     def _score(
@@ -242,7 +242,7 @@ def load(folder: str | Path, *more: str | Path, device: str = "cpu", threads: in
         folder: A model folder, or a run folder, whose best model is loaded.
         more: Further models of the same family with the same vocabulary: an ensemble, whose probabilities are averaged
             for every token.
-        device: "cpu", "cuda", "cuda:N", "mps", or "auto" for the GPU if there is one. CTranslate2 uses CPUs only.
+        device: "cpu", "cuda", "cuda:N", "mps", or "auto" for the GPU if there is one. CTranslate2 uses CPUs and CUDA.
         threads: Number of threads; None: one per core. For PyTorch and the tokenizers it applies to the whole process.
 
     Raises:

@@ -263,7 +263,7 @@ class TranslationMethods(ModelBase):
     def _ctranslate2_engine(self, precision: Precision) -> Engine:
         from regard.decoding.engines.ctranslate2 import CTranslate2Engine
 
-        return CTranslate2Engine(self.folder, self.config, precision, self.threads)
+        return CTranslate2Engine(self.folder, self.config, precision, self.threads, self.device)
 
 
 def _translation_options(

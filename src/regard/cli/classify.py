@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from regard.cli.input_output import line_text, process_lines, report_truncated
 from regard.cli.options import (
     OUTPUT_PANEL,
+    DeviceOption,
     InputOption,
     ModelArgument,
     OutputOption,
@@ -37,6 +38,7 @@ def run(
         bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with texts, labels and probabilities.")
     ] = False,
     skip_invalid: SkipInvalidOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Print the label of each line of text, or of each pair of texts separated by a tab.
 
@@ -45,7 +47,7 @@ def run(
     from regard.api import load
     from regard.config import EncoderConfig, TagHeadConfig
 
-    loaded = load(model)
+    loaded = load(model, device=device)
     network = loaded.config.model
     if isinstance(network, EncoderConfig) and isinstance(network.head, TagHeadConfig):
         tagger = _Tagger(loaded, probabilities, as_json)

@@ -9,6 +9,7 @@ from regard.cli.input_output import line_text, process_lines, report_truncated, 
 from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
+    DeviceOption,
     InputOption,
     ModelArgument,
     SkipInvalidOption,
@@ -48,6 +49,7 @@ def run(
     ] = None,
     normalize: Annotated[bool, option(OUTPUT_PANEL, "--normalize", help="Scale every vector to length 1.")] = False,
     skip_invalid: SkipInvalidOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs."""
     from regard.api import load
@@ -59,7 +61,7 @@ def run(
         check_choice("--pooling", pooling, POOLINGS)
     if output is not None and output.suffix not in SUFFIXES:
         raise ConfigError(f"--output {output}: should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-    loaded, truncated = load(model), 0
+    loaded, truncated = load(model, device=device), 0
     embed(loaded.text_encoder, [], cast("Pooling | None", pooling))  # raises an error before any input
 
     def embed_lines(lines: "list[Line]") -> "NDArray[np.float32]":

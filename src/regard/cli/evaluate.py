@@ -22,6 +22,7 @@ from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
     OUTPUT_PANEL,
+    DeviceOption,
     Files,
     LabelColumnOption,
     ModelArgument,
@@ -114,6 +115,7 @@ def run(
     ] = None,
     as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print JSON instead of tables.")] = False,
     quiet: QuietOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Evaluate a model on data: a translator by BLEU, chrF, TER and loss, a language model by loss and bits per byte.
 
@@ -128,7 +130,7 @@ def run(
     require_packages("torch", "sacrebleu")  # known before the data is translated
     columns = column_settings(source_column, target_column, text_column, label_column)
     corpus = corpus_from_options(source, target, data, parses=parses, columns=columns)
-    loaded, invalid = load(model), InvalidLines(skip_invalid)
+    loaded, invalid = load(model, device=device), InvalidLines(skip_invalid)
     if not loaded.config.task:
         family = with_article(loaded.config.model.family)
         raise ConfigError(f"{loaded.folder} is {family} without a head, which predicts nothing; pass another model.")

@@ -7,6 +7,7 @@ from regard.cli.input_output import open_output, prompt_if_terminal, report_skip
 from regard.cli.options import (
     DECODING_PANEL,
     OUTPUT_PANEL,
+    DeviceOption,
     EnsembleOption,
     InputOption,
     ModelArgument,
@@ -35,6 +36,7 @@ def run(
     ensemble: EnsembleOption = None,
     as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print one JSON object per line.")] = False,
     skip_invalid: SkipInvalidOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Fill the masks of lines such as "The man [MASK] a dinosaur.", in order.
 
@@ -43,7 +45,7 @@ def run(
     from regard.api import load
     from regard.data.lines import InvalidLines, prefetch, read_lines
 
-    filler = load(model, *(ensemble or [])).mask_filler()
+    filler = load(model, *(ensemble or []), device=device).mask_filler()
     prompt_if_terminal("Type a sentence with [MASK] in it and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)
     format_text = _as_json if as_json else _as_columns

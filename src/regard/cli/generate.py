@@ -10,6 +10,7 @@ from regard.cli.options import (
     DATA_PANEL,
     DECODING_PANEL,
     OUTPUT_PANEL,
+    DeviceOption,
     EngineOption,
     EnsembleOption,
     ModelArgument,
@@ -75,6 +76,7 @@ def run(
     precision: PrecisionOption = "int8",
     as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print one JSON object per continuation.")] = False,
     verbose: VerboseOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Continue prompts. In a terminal and without a prompt, starts an interactive session."""
     from regard.api import load
@@ -85,7 +87,7 @@ def run(
     for name, texts in (("--prompt", prompt), ("--suppress", suppress), ("--stop", stop)):
         for text in texts or []:
             check_text(name, text, empty=name == "--prompt")
-    loaded = load(model, *(ensemble or []))
+    loaded = load(model, *(ensemble or []), device=device)
     sampling = SamplingOptions(
         temperature,
         top_k,

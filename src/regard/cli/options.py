@@ -144,6 +144,10 @@ EngineOption = Annotated[
 PrecisionOption = Annotated[
     str, option(DECODING_PANEL, help="Weights of the ctranslate2 engine: int8 or float32.", metavar="NAME")
 ]
+DeviceOption = Annotated[
+    str,
+    option(MODEL_PANEL, help="auto, cpu, cuda, cuda:N or mps; auto is a CUDA GPU if there is one.", metavar="NAME"),
+]
 SkipInvalidOption = Annotated[
     bool, option(DATA_PANEL, "--skip-invalid", help="Skip and count invalid lines instead of stopping at the first.")
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from regard.cli.input_output import check_scorable, column_settings, corpus_from_options, print_text, report_skipped
 from regard.cli.options import (
     OUTPUT_PANEL,
+    DeviceOption,
     Files,
     ModelArgument,
     ParsesOption,
@@ -56,6 +57,7 @@ def run(
     target_column: TargetColumnOption = None,
     text_column: TextColumnOption = None,
     skip_invalid: SkipInvalidOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Print the log-probability (natural logarithm, end token included) of each translation or line of text.
 
@@ -67,7 +69,7 @@ def run(
     columns = column_settings(source_column, target_column, text_column)
     corpus = corpus_from_options(source, target, data, parses=parses, columns=columns, piped=True)
     invalid = InvalidLines(skip_invalid)
-    for batch in _scored_batches(load(model), corpus, invalid):
+    for batch in _scored_batches(load(model, device=device), corpus, invalid):
         rows = [_json(texts, score) if as_json else _columns(score, tokens) for texts, score in batch]
         print_text("\n".join(rows), flush=True)
     report_skipped(invalid)

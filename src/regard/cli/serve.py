@@ -17,6 +17,7 @@ from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
     SERVER_PANEL,
+    DeviceOption,
     EngineOption,
     PrecisionOption,
     argument,
@@ -132,6 +133,7 @@ def run(
     verbose: Annotated[
         bool, option(OUTPUT_PANEL, "--verbose", "-v", help="Log every request, and which engine is used, and why.")
     ] = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md."""
     from regard.errors import ConfigError
@@ -172,6 +174,7 @@ def run(
             loaded = load_models(
                 models,
                 languages=(source_language, target_language),
+                device=device,
                 engine=engine,  # type: ignore[arg-type]  # checked above
                 precision=precision,  # type: ignore[arg-type]
                 defaults=default or (),

@@ -14,6 +14,7 @@ from regard.cli.options import (
     MODEL_PANEL,
     OUTPUT_PANEL,
     TRAINING_PANEL,
+    DeviceOption,
     Files,
     LabelColumnOption,
     ParsesOption,
@@ -130,6 +131,7 @@ def run(
     ] = False,
     out: Annotated[Path | None, option(OUTPUT_PANEL, help="Run folder; runs/TASK by default.")] = None,
     quiet: QuietOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Train a model on your data.
 
@@ -189,6 +191,7 @@ def run(
             resume=resume,
             task=None if task is None else task.name,
             command=["regard", *sys.argv[1:]],
+            device=device,
         )
         train = run_training if task is None else task.train
         finished = train(request, display_for(sys.stderr, quiet))

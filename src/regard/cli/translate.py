@@ -22,6 +22,7 @@ from regard.cli.options import (
     DECODING_PANEL,
     OUTPUT_PANEL,
     BeamOption,
+    DeviceOption,
     EngineOption,
     EnsembleOption,
     InputOption,
@@ -126,6 +127,7 @@ def run(
         option(OUTPUT_PANEL, "--resume", help="Keep results in OUTPUT.partial, and continue there if it exists."),
     ] = False,
     verbose: VerboseOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Translate a text, or the lines of stdin or a file: one output line per input line, in order, or HTML."""
     from regard.api import load
@@ -139,7 +141,7 @@ def run(
     check_text("--prefix", prefix, empty=True)
     for word in suppress or []:
         check_text("--suppress", word)
-    loaded = load(model, *(ensemble or []))
+    loaded = load(model, *(ensemble or []), device=device)
     options = TranslationOptions(
         replace(
             search_options(loaded.config.decoding, beam, length_penalty),

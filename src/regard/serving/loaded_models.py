@@ -257,7 +257,9 @@ class LoadedModel:
     def reload(self) -> None:
         """Load the model again from its folder; requests that have started finish with the old one."""
         languages = (self.source_language, self.target_language)
-        fresh = LoadedModel(self.name, load(self.model.folder), languages, self.engine, self.precision)
+        fresh = LoadedModel(
+            self.name, load(self.model.folder, device=self.model.device), languages, self.engine, self.precision
+        )
         if fresh.abilities != self.abilities:
             raise ConfigError(f"{self.model.folder}: has become a model of another kind; restart the server.")
         fresh.warm_up()
@@ -293,6 +295,7 @@ def load_models(
     engine: EngineName = "auto",
     precision: Precision = "int8",
     defaults: Sequence[str] = (),
+    device: str = "cpu",
 ) -> list[LoadedModel]:
     """Load the models of a command line.
 
@@ -301,7 +304,7 @@ def load_models(
     parsed = check_arguments(arguments, defaults)
     models: dict[str, LoadedModel] = {}
     for name, folder, own in parsed:
-        model = load(folder)
+        model = load(folder, device=device)
         guessed = own or guess_languages(folder)
         pair = own or (languages[0] or guessed[0], languages[1] or guessed[1])
         models[name] = LoadedModel(name, model, pair, engine, precision)

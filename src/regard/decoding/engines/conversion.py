@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.choices import Precision
+from regard.devices import ctranslate2_device
 from regard.errors import ModelError, UnwritableModelError
 from regard.files import checksums_match, folder_lock
 from regard.machine import available_cores
@@ -32,30 +33,46 @@ class LoadedCTranslate2:
     target_tokens: list[str]
 
 
+def worker_count(threads: int | None, device: str) -> int:
+    """Return how many workers load a model: on a CPU `threads`, by default one per core; on a GPU one."""
+    kind, _ = ctranslate2_device(device) or ("cpu", 0)
+    return 1 if kind == "cuda" else threads or available_cores()
+
+
 def load_ctranslate2(
-    kind: Literal["Translator", "Generator"], folder: Path, precision: Precision, threads: int | None = None
+    kind: Literal["Translator", "Generator"],
+    folder: Path,
+    precision: Precision,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> LoadedCTranslate2:
-    """Load a model with single-threaded workers, by default one per core.
+    """Load a model with single-threaded workers, by default one per core; on a GPU with one.
 
     A conversion that cannot be loaded is made again.
     """
     converted = converted_folder(folder, precision)
     try:
-        return _load(kind, converted, precision, threads)
+        return _load(kind, converted, precision, threads, device)
     except (RuntimeError, ValueError, ModelError):  # written by another version of CTranslate2
         shutil.rmtree(converted, ignore_errors=True)
     converted = converted_folder(folder, precision)
     try:
-        return _load(kind, converted, precision, threads)
+        return _load(kind, converted, precision, threads, device)
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"{converted}: CTranslate2 cannot load it ({error}); use --engine torch.") from None
 
 
-def _load(kind: str, folder: Path, precision: Precision, threads: int | None) -> LoadedCTranslate2:
+def _load(kind: str, folder: Path, precision: Precision, threads: int | None, device: str) -> LoadedCTranslate2:
     import ctranslate2
 
+    device_kind, index = ctranslate2_device(device) or ("cpu", 0)
     runner = getattr(ctranslate2, kind)(
-        str(folder), inter_threads=threads or available_cores(), intra_threads=1, compute_type=precision
+        str(folder),
+        device=device_kind,
+        device_index=index,
+        inter_threads=worker_count(threads, device),
+        intra_threads=1,
+        compute_type=precision,
     )
     if kind == "Generator" or (folder / "shared_vocabulary.json").exists():
         tokens = _read_tokens(folder / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))

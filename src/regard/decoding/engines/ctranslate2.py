@@ -1,4 +1,4 @@
-"""The CTranslate2 engine: int8 or float32 inference on CPUs, one single-threaded worker per thread, without torch.
+"""The CTranslate2 engine: int8 or float32 inference, on CPUs with one single-threaded worker per thread. Torch-free.
 
 Hypotheses are ranked by the score of `SearchOptions`: CTranslate2's own normalization by length^α is undone.
 CTranslate2 cannot compare open hypotheses with finished ones, so that a search without a patience ends when
@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 from regard.choices import Precision
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, max_target_lengths
-from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2
+from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2, worker_count
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
-from regard.machine import available_cores
 
 DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32
@@ -36,15 +35,23 @@ class CTranslate2Engine:
 
     name = "ctranslate2"
 
-    def __init__(self, folder: Path, config: Config, precision: Precision = "int8", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        precision: Precision = "int8",
+        threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
         self.config = config
-        self.threads = threads or available_cores()
+        self.device = device
+        self.threads = worker_count(threads, device)
         self._folder = folder
         self._precision = precision
 
     @cached_property
     def _model(self) -> LoadedCTranslate2:
-        return load_ctranslate2("Translator", self._folder, self._precision, self.threads)
+        return load_ctranslate2("Translator", self._folder, self._precision, self.threads, self.device)
 
     @cached_property
     def _target_ids(self) -> dict[str, int]:
@@ -181,14 +188,14 @@ def _token_sequences(sequences: Sequence[Sequence[int]], tokens: Sequence[str]) 
 
 
 def ctranslate2_sessions(
-    folder: Path, config: Config, precision: Precision, threads: int | None = None
+    folder: Path, config: Config, precision: Precision, threads: int | None = None, device: str = "cpu"
 ) -> StartSession:
     """Load the language model in a folder, and return the function that starts generation sessions with it."""
     import ctranslate2
 
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each worker thread
     # one thread per text: in small networks, threads that wait for each other make generation four times slower
-    model = load_ctranslate2("Generator", folder, precision, threads)
+    model = load_ctranslate2("Generator", folder, precision, threads, device)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
         return CTranslate2Session(model.runner, model.target_tokens, prompts, config, sampling)
