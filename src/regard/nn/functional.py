@@ -85,6 +85,8 @@ def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager
 def matmul_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which matrix products of x are computed, given the current autocast context."""
     kind = x.device.type
+    if not torch.amp.is_autocast_available(kind):
+        return x.dtype
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.functional import matmul_dtype
 from regard.nn.layout import Layout, Tokens
 from regard.nn.taps import ExposedModule, Matrix, Point, Tap, tap_point
 
@@ -43,6 +44,12 @@ class Positions(ExposedModule):
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
         """Return the object for the other hooks in one self-attention layer, whose scores are multiplied by `scale`."""
         return Positions()
+
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        """Compute what the other hooks of all layers share and keep it in the layout; x are states (B, T, C).
+
+        It is called ahead of compiled blocks only, which cannot keep anything themselves.
+        """
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return queries or keys (B, H, T, D), rotated by their positions."""
@@ -160,6 +167,9 @@ class AlibiPositions(Positions):
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return AlibiPositions(heads)
 
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        self.bias(x.to(matmul_dtype(x)), layout)
+
     def bias(self, q: Tensor, layout: Layout) -> Tensor:
         key = f"alibi {q.dtype}"
         if key not in layout.memo:  # the same in all layers
@@ -229,6 +239,9 @@ class RelativeVectors(Positions):
         self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
         self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
 
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        self._rows(layout)
+
     def bias(self, q: Tensor, layout: Layout) -> Tensor:
         products = q @ self.keys.mT * self.scale  # (B, H, T, R)
         rows = self._rows(layout)
@@ -261,13 +274,17 @@ class RotaryPositions(Positions):
     `halves` they are (xᵢ, xᵢ₊D/₂), as in LLaMA (`rotate_half`).
     """
 
-    def __init__(self, base: float = 10_000.0, halves: bool = False) -> None:
+    def __init__(self, base: float = 10_000.0, halves: bool = False, key_width: int = 0) -> None:
         super().__init__()
         self.base = base
         self.halves = halves
+        self.key_width = key_width
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return RotaryPositions(self.base, self.halves)
+        return RotaryPositions(self.base, self.halves, key_width)
+
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        self._rotations(x[..., : self.key_width], layout.queries)
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         rotate = rotate_halves if self.halves else rotate_pairs
@@ -275,7 +292,7 @@ class RotaryPositions(Positions):
 
     def _rotations(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""
-        key = f"rotary {self.base} {x.size(-1)} {x.dtype}"
+        key = f"rotary {self.base} {x.size(-1)} {x.dtype == torch.float64}"
         if key not in tokens.memo:
             position_ids = tokens.position_ids
             if x.device.type == "mps":  # has no float64

@@ -252,11 +252,9 @@ class Stack(ExposedModule):
         if memory is not None:
             cross_layout = layout.cross(memory, memory_mask, pack=pack)
             memory = cross_layout.keys.pack(memory)
-        if layers is self._compiled:
-            layout.precompute()
-            if cross_layout is not None:
-                cross_layout.precompute()
         x = self.embedding(ids, layout.queries)
+        if layers is self._compiled:
+            self._prepare(x, layout, cross_layout)
         for number, layer in enumerate(layers):
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, layout, memory, cross_layout, use_reentrant=False)
@@ -275,6 +273,14 @@ class Stack(ExposedModule):
         if self._compiled is None:
             self._compiled = [torch.compile(layer, **self.compile_options) for layer in self.layers]
         return self._compiled
+
+    def _prepare(self, x: Tensor, layout: Layout, cross_layout: Layout | None) -> None:
+        """Compute what blocks otherwise compute once and keep, which compiled ones cannot do."""
+        for each in (layout, cross_layout):
+            if each is not None:
+                each.precompute()
+        for layer in self.layers:
+            cast(Block, layer).attention.positions.prepare(x, layout)
 
     @property
     def last_norm(self) -> nn.Module:
