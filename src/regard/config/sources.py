@@ -105,7 +105,8 @@ def resolve_paths(folder: Path, source: ConfigSource) -> ConfigSource:
     def resolve(files: Any) -> Any:
         if isinstance(files, list):
             return [resolve(file) for file in files]
-        return str(folder / files) if isinstance(files, str) and not files.startswith(NOT_PATHS) else files
+        is_path = isinstance(files, str) and not files.startswith(NOT_PATHS) and "://" not in files
+        return str(folder / files) if is_path else files
 
     data = source.values.get("data")
     if not isinstance(data, Mapping):

@@ -8,6 +8,8 @@ import codecs
 import shlex
 from pathlib import Path
 
+from regard.data.remote import compression_suffix, without_compression
+
 SAMPLE_BYTES = 2**20  # of a file in which an encoding is looked for
 UNKNOWN = "ENCODING"  # stands for the name of an encoding that is neither UTF-16 nor Windows-1252
 WINDOWS = "WINDOWS-1252"
@@ -15,6 +17,7 @@ MIN_UNKNOWN_LINES = 3  # fewer lines that are not UTF-8 are damaged lines, not a
 MIN_ZEROS = 4  # fewer zero bytes are characters of a text
 MIN_ZERO_FRACTION = 0.2  # of every second byte in UTF-16: spaces, line ends and ASCII letters have a zero byte
 MAX_HIGH_FRACTION = 0.4  # of letters in Windows-1252 that are not ASCII; more are another alphabet
+DECOMPRESS_COMMANDS = {".gz": "gunzip -c", ".xz": "xz -dc", ".zst": "zstd -dc"}
 MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),  # begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -70,9 +73,10 @@ def conversion(file: str, encoding: str) -> str:
     where = ", where ENCODING is its encoding" if encoding == UNKNOWN else ""
     if file == "-":
         return f"pipe it through `{command}`{where}"
-    path = Path(file.removesuffix(".gz"))
+    path = Path(without_compression(file))
     output = shlex.quote(str(path.with_name(f"{path.stem}.utf8{path.suffix}")))
-    source = f"gunzip -c {shlex.quote(file)} | {command}" if file.endswith(".gz") else f"{command} {shlex.quote(file)}"
+    decompress = DECOMPRESS_COMMANDS.get(compression_suffix(file))
+    source = f"{decompress} {shlex.quote(file)} | {command}" if decompress else f"{command} {shlex.quote(file)}"
     return f"convert it with `{source} > {output}`{where}"
 
 

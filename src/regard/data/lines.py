@@ -1,15 +1,13 @@
-"""Lines of UTF-8 text from files, gzip files and standard input, with their locations, and lines that are invalid.
+"""Lines of UTF-8 text from files (local, remote, compressed) and standard input, with locations, and invalid lines.
 
 A line ends at a newline only. Other Unicode line separators are part of the text: splitting at them would misalign
 parallel files. `prefetch` reads in a background thread: an interactive user gets an answer to each line at once, while
 a large file is processed in large batches.
 """
 
-import gzip
 import os
 import sys
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +17,7 @@ from queue import Empty, Queue
 from typing import BinaryIO, TypeVar
 
 from regard.data.encoding import SAMPLE_BYTES, UNKNOWN, conversion, detect_encoding, wide_encoding
+from regard.data.remote import READ_ERRORS, compression_suffix, open_binary, read_error
 from regard.errors import DataError
 
 STANDARD_INPUT = "-"
@@ -82,7 +81,7 @@ class Line:
 
 
 def read_lines(file: str, invalid: InvalidLines) -> Iterator[Line]:
-    """Yield the lines of a file; `.gz` files are decompressed, `-` is standard input.
+    """Yield the lines of a file; compressed files are decompressed, `-` is standard input.
 
     A line that is not UTF-8 or too long is invalid. If invalid lines are skipped, it is yielded without text, so that
     parallel files stay aligned. A file in UTF-16, or one with many unreadable lines, is an error even then.
@@ -109,33 +108,20 @@ def read_lines(file: str, invalid: InvalidLines) -> Iterator[Line]:
 
 
 @contextmanager
-def check_gzip_on_error(*files: str) -> Iterator[None]:
+def check_compression_on_error(*files: str) -> Iterator[None]:
     """If the body raises a `DataError`, decompress these files to the end, and report a damaged one instead.
 
-    A damaged gzip file decompresses to garbage lines before its checksum is reached.
+    A damaged compressed file decompresses to garbage lines before its checksum is reached.
     """
     try:
         yield
     except DataError:
         for file in files:
-            if file.endswith(".gz"):
+            if compression_suffix(file):
                 with _open(file) as stream:
                     for _ in _raw_lines(stream, file):
                         pass
         raise
-
-
-@contextmanager
-def explain_read_errors(file: str) -> Iterator[None]:
-    """Turn an `OSError` of the body into a `DataError` about this file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{file}: not found; check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"{file}: is a folder; pass the files in it.") from None
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error.strerror}).") from None
 
 
 def _add_undecodable(error: UnicodeDecodeError, file: str, location: str, invalid: InvalidLines) -> None:
@@ -197,17 +183,12 @@ def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes | None]:
 def _read(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.readline(MAX_LINE_BYTES + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: is a damaged gzip file ({error}); copy it again, or compress it again.") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read ({error.strerror}).") from None
+    except READ_ERRORS as error:
+        raise read_error(name, error) from None
 
 
 def _open(file: str) -> AbstractContextManager[BinaryIO]:
-    if file == STANDARD_INPUT:
-        return _standard_input()
-    with explain_read_errors(file):
-        return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")  # type: ignore[return-value]
+    return _standard_input() if file == STANDARD_INPUT else open_binary(file)
 
 
 def _standard_input() -> AbstractContextManager[BinaryIO]:

@@ -19,11 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
-from regard.data.lines import STANDARD_INPUT, InvalidLines, explain_read_errors
+from regard.data.lines import STANDARD_INPUT, InvalidLines
 from regard.data.readers import format_name, read_documents, read_labeled, read_pairs, read_tagged
 from regard.data.readers.base import Pair
 from regard.data.readers.builtin import content_version, is_builtin
 from regard.data.readers.folders import files_in
+from regard.data.remote import (
+    compression_suffix,
+    content_digest,
+    expand_pattern,
+    explain_read_errors,
+    has_pattern,
+    is_url,
+)
 from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer, unknown_note
@@ -211,23 +219,24 @@ def data_key(config: Config) -> str:
 
 def _format(file: str) -> str:
     """Return how a file is read."""
-    return file if is_builtin(file) else f"{format_name(file)}{'.gz' if file.endswith('.gz') else ''}"
+    return file if is_builtin(file) else f"{format_name(file)}{compression_suffix(file)}"
 
 
 def _content(file: str) -> str:
     """Return a hash of the content of a file, or of the files in a folder."""
     if is_builtin(file):
         return content_version(file)
-    if os.path.isdir(file):
-        return files_fingerprint(files_in(file), {})
     if file == STANDARD_INPUT:
         raise DataError("standard input can be read only once; save it to a file, and pass the file.")
+    if is_url(file) or has_pattern(file):
+        return files_fingerprint(expand_pattern(file), {}) if has_pattern(file) else content_digest(file)
+    if os.path.isdir(file):
+        return files_fingerprint(files_in(file), {})
     try:
         with explain_read_errors(file):
             if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
                 raise DataError(f"{file}: can be read only once; save it to a file, and pass the file.")
-            with open(file, "rb") as stream:
-                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            return content_digest(file)
     except ValueError:
         raise DataError(f"{file!r}: is not a path; check it.") from None
 

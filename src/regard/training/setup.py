@@ -13,6 +13,7 @@ from regard.config.errors import setting_origin
 from regard.config.sources import flatten
 from regard.data.lines import STANDARD_INPUT
 from regard.data.preparation import ReportProgress, data_key, spool_stdin
+from regard.data.remote import file_exists, is_url
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.files import read_regular_file
@@ -325,8 +326,8 @@ def _tokenizer_source(path: Path) -> ConfigSource:
 
 
 def _real_path(name: str) -> str:
-    return name if name.startswith("builtin:") else os.path.realpath(name)
+    return name if name.startswith("builtin:") or is_url(name) else os.path.realpath(name)
 
 
 def _exists(name: str) -> bool:
-    return name.startswith("builtin:") or Path(name).exists()
+    return name.startswith("builtin:") or file_exists(name)

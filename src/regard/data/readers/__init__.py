@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from regard.config import CorpusConfig
-from regard.data.lines import InvalidLines, check_gzip_on_error
+from regard.data.lines import InvalidLines, check_compression_on_error
 from regard.data.readers.aligned import read_aligned
 from regard.data.readers.base import NO_COLUMNS, READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
 from regard.data.readers.folders import expand_folders
@@ -105,7 +105,7 @@ def read_pair_files(
 ) -> Iterator[Pair]:
     """Yield the pairs of files that hold both sides."""
     for file in _expand(files, "pairs", invalid):
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from reader_for(file, "pairs", columns).pairs(file, invalid)
 
 
@@ -114,14 +114,14 @@ def read_documents(
 ) -> Iterator[Iterator[str]]:
     """Yield documents, each as a stream of text."""
     for file in _expand(files, "documents", invalid):
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from reader_for(file, "documents", columns).documents(file, invalid)
 
 
 def read_texts(files: Iterable[str], invalid: InvalidLines, columns: Mapping[str, str] = NO_COLUMNS) -> Iterator[str]:
     """Yield separate texts: the lines of a plain file, the records of other formats."""
     for file in _expand(files, "texts", invalid):
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from reader_for(file, "texts", columns).texts(file, invalid)
 
 
@@ -130,7 +130,7 @@ def read_labeled(
 ) -> Iterator[LabeledExample]:
     """Yield labeled texts."""
     for file in _expand(files, "labeled", invalid):
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from reader_for(file, "labeled", columns).labeled(file, invalid)
 
 
@@ -142,5 +142,5 @@ def read_tagged(
 ) -> Iterator[TaggedExample]:
     """Yield tagged sentences; `column` is the column of the tag, counted from 1."""
     for file in _expand(files, "tagged", invalid):
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from reader_for(file, "tagged", columns).tagged(file, invalid, column)

@@ -9,9 +9,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
-from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
+from regard.data.lines import InvalidLines, Line, check_compression_on_error, read_lines
 from regard.data.readers.base import Pair, check_pair
 from regard.data.readers.conll import ConlluSentence, parse_conllu, read_conllu
+from regard.data.remote import expand_patterns
 from regard.data.syntax import Parse, ParsedWord, tree_positions
 from regard.errors import DataError
 
@@ -30,6 +31,7 @@ def read_aligned(
         invalid: what to do with invalid lines.
         parses: CoNLL-U files, one for each source file, or none.
     """
+    sources, targets, parses = expand_patterns(sources), expand_patterns(targets), expand_patterns(parses)
     if len(sources) != len(targets):
         raise DataError(
             f"there are {len(sources)} source files and {len(targets)} target files; pass one target for each source."
@@ -39,7 +41,7 @@ def read_aligned(
             f"there are {len(sources)} source files and {len(parses)} files of parses; pass one for each source."
         )
     for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        with check_gzip_on_error(source, target):
+        with check_compression_on_error(source, target):
             rows = _zip_lines(source, target, invalid)
             if not parses:
                 for left, right in rows:

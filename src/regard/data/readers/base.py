@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from regard.data.lines import InvalidLines, check_gzip_on_error, read_lines
+from regard.data.lines import InvalidLines, check_compression_on_error, read_lines
+from regard.data.remote import without_compression
 from regard.data.syntax import Parse
 from regard.registry import Registry
 
@@ -79,7 +80,7 @@ class Reader:
     """Reader of one file format. Subclasses override the methods of the example types that the format holds."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """File name suffixes in lower case, without `.gz`."""
+    """File name suffixes in lower case, without that of a compression."""
     fingerprint_name: ClassVar[str | None] = None
     """Name of the format in the key of prepared data, if not that of the registry."""
     has_columns: ClassVar[bool] = False
@@ -110,7 +111,7 @@ class Reader:
     @classmethod
     def matches(cls, file: str) -> bool:
         """Return whether a file name indicates this format."""
-        return file.removesuffix(".gz").lower().endswith(cls.suffixes) if cls.suffixes else False
+        return without_compression(file).lower().endswith(cls.suffixes) if cls.suffixes else False
 
     @classmethod
     def yields(cls, examples: ExampleType) -> bool:
@@ -137,7 +138,7 @@ class TextReader(Reader):
         return (line.text for line in read_lines(file, invalid) if line.text is not None)
 
     def _lines(self, file: str, invalid: InvalidLines) -> Iterator[str]:
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from (line.text + "\n" for line in read_lines(file, invalid) if line.text is not None)
 
 

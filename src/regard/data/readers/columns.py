@@ -111,6 +111,31 @@ def find_layout(
     return ColumnLayout(ordered, tuple(first) if header else None, ids)
 
 
+def find_named_columns(
+    names: Sequence[str], roles: Sequence[str], chosen: Mapping[str, str], file: str
+) -> dict[str, int]:
+    """Return where the roles are in a file whose columns have names, such as Parquet.
+
+    Columns that neither the user nor their names tell are taken by position if there are just as many as roles.
+
+    >>> find_named_columns(["id", "en", "it"], ("source", "target"), {}, "a.parquet")
+    {'source': 1, 'target': 2}
+    """
+    normalized = [normalize_name(name) for name in names]
+    indices = {role: _chosen_index(role, column, normalized, file) for role, column in chosen.items()}
+    indices |= _named_indices(normalized, [role for role in roles if role not in indices], set(indices.values()))
+    required = [role for role in roles if role != "second"]
+    if not indices and len(names) == len(required):
+        return {role: number for number, role in enumerate(required)}
+    missing = next((role for role in required if role not in indices), None)
+    if missing is not None:
+        raise DataError(
+            f"{file}: has no column that is known to be the {missing}; its columns are {', '.join(names)} "
+            f"(pass one of these to --{missing}-column)."
+        )
+    return indices
+
+
 def normalize_name(cell: str) -> str:
     """Return the name of a column as it is compared.
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
+from regard.data.lines import InvalidLines, Line, check_compression_on_error, read_lines
 from regard.data.readers.base import READERS, Reader, TaggedExample, count_columns
 
 DOCUMENT_START = "-DOCSTART-"
@@ -130,7 +130,7 @@ class ConlluSentence:
 def read_conllu(files: Iterable[str], invalid: InvalidLines) -> Iterator[ConlluSentence]:
     """Yield the sentences of CoNLL-U files, in order."""
     for file in files:
-        with check_gzip_on_error(file):
+        with check_compression_on_error(file):
             yield from sentences_from_lines(read_lines(file, invalid), invalid)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from regard.data.encoding import wide_encoding
-from regard.data.lines import InvalidLines, explain_read_errors
+from regard.data.lines import InvalidLines
+from regard.data.remote import compression_suffix, expand_pattern, explain_read_errors, is_url
 from regard.errors import DataError
 
 RUN_FILE = "run.json"  # in a run folder, which may be in the folder of the data
@@ -36,18 +37,19 @@ def files_in(folder: str) -> list[str]:
 def expand_folders(
     files: Iterable[str], invalid: InvalidLines, is_claimed: Callable[[str], bool] | None = None
 ) -> Iterator[str]:
-    """Yield files, and the files in folders.
+    """Yield files, those that patterns stand for, and those in folders.
 
     Args:
         files: paths of files and folders, or other names, which are yielded unchanged.
         invalid: gets a note for each folder.
         is_claimed: whether the name of a file is that of a format for the examples; None if any text will do.
     """
-    for file in files:
-        if os.path.isdir(file):
-            yield from _readable_files(file, invalid, is_claimed)
-        else:
-            yield file
+    for name in files:
+        for file in expand_pattern(name):
+            if not is_url(file) and os.path.isdir(file):
+                yield from _readable_files(file, invalid, is_claimed)
+            else:
+                yield file
 
 
 def _readable_files(folder: str, invalid: InvalidLines, is_claimed: Callable[[str], bool] | None) -> list[str]:
@@ -64,7 +66,7 @@ def _readable_files(folder: str, invalid: InvalidLines, is_claimed: Callable[[st
 
 def _is_binary(file: str) -> bool:
     """Return whether a file is not text; UTF-16 is text, and reading it has a message of its own."""
-    if file.endswith(".gz"):
+    if compression_suffix(file):
         return False
     with explain_read_errors(file), open(file, "rb") as stream:
         sample = stream.read(BINARY_SAMPLE)
