@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from regard.config import Config, ConfigSource, validate_sources
-from regard.data.preparation import CorpusStats
+from regard.data.corpus_scan import CorpusStats
 from regard.tasks.bidirectional_lm import BidirectionalLMTask
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.language_modeling import LanguageModelingTask

@@ -21,7 +21,7 @@ import numpy as np
 
 from regard.data.batching import DataPosition
 from regard.data.prepare_documents import prepare_documents
-from regard.data.preparation import document_stats
+from regard.data.corpus_scan import document_stats
 from regard.training.automatic_settings import AutomaticSetting
 from regard.training.task import TASKS, NetworkTask, ValidationResult
 

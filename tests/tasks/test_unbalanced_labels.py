@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from commands import regard
 from labeled_runs import negated_sentences, run, tagged_sentences, write_columns, write_table
-from regard.data.preparation import CorpusStats
+from regard.data.corpus_scan import CorpusStats
 from regard.errors import ConfigError
 from regard.evaluation.metrics import confusion_matrix
 from regard.tasks.classification import ClassificationTask

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from regard.config.base import BaseConfig, Probability, Size, Strings
 
@@ -11,6 +11,11 @@ def _as_name(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _as_numbers(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, int | float) else value
+
+
+PositiveWeight = Annotated[float, Field(gt=0, le=1000)]
 Column = Annotated[str | None, Field(min_length=1), BeforeValidator(_as_name)]
 
 
@@ -27,6 +32,10 @@ class CorpusConfig(BaseConfig):
     """Files with complete examples (pairs, text, labeled texts, tagged words), or a built-in corpus such as
     `builtin:phrasebook`."""
 
+    weights: Annotated[tuple[PositiveWeight, ...], BeforeValidator(_as_numbers)] = ()
+    """Weight of each name in `source` and then in `files`; a pattern or folder has one. An example of a corpus of
+    weight 2 is seen twice per epoch, with 0.5 in every other epoch on average; the default is 1. Only of `train`."""
+
     source_column: Column = None
     """Column of the source in TSV and CSV, or key in JSON Lines: a name in the header, or a number counted from 1."""
     target_column: Column = None
@@ -42,6 +51,36 @@ class CorpusConfig(BaseConfig):
         roles = ("source", "target", "text", "label")
         chosen = {role: getattr(self, f"{role}_column") for role in roles}
         return {role: column for role, column in chosen.items() if column is not None}
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> "CorpusConfig":
+        names = len(self.source) + len(self.files)
+        if self.weights and len(self.weights) != names:
+            raise ValueError(
+                f"has {len(self.weights)} weights for {names} names in source and files; pass one for each"
+            )
+        return self
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts with a weight of their own; 1 without weights."""
+        return len(self.weights) or 1
+
+    @property
+    def parts(self) -> "list[CorpusConfig]":
+        """The corpus of each weight, in order; the corpus itself without weights."""
+        if not self.weights:
+            return [self]
+        none: dict[str, object] = {"source": (), "target": (), "parses": (), "files": (), "weights": ()}
+        aligned = [
+            {"source": (source,), "target": self.target[n : n + 1], "parses": self.parses[n : n + 1]}
+            for n, source in enumerate(self.source)
+        ]
+        columns = {f"{role}_column": None for role in self.columns}  # are for `files`
+        return [
+            *(self.model_copy(update={**none, **columns, **files}) for files in aligned),
+            *(self.model_copy(update={**none, "files": (file,)}) for file in self.files),
+        ]
 
     @property
     def has_files(self) -> bool:
@@ -71,6 +110,10 @@ class DataConfig(BaseConfig):
     """Fraction of the training examples, or of the tokens of language models, that is drawn from `mix`."""
     store: str | None = None
     """Folder of prepared data shared by several runs; by default each run has its own."""
+    workers: Size | None = None
+    """Processes that tokenize a large corpus; the default is the number of cores."""
+    cluster: Literal["local", "ray"] = "local"
+    """Where a large corpus is tokenized: on this machine, or by Ray on all machines of its cluster."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Fraction of `train` held out for validation if `valid` is not set; equal pairs stay on the same side."""
     skip_invalid: bool = False

@@ -11,16 +11,17 @@ import os
 import shutil
 import sys
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
+from regard.data.corpus_scan import TextSample, saved_sample
 from regard.data.lines import STANDARD_INPUT, InvalidLines
-from regard.data.readers import format_name, read_documents, read_labeled, read_pairs, read_tagged
+from regard.data.readers import format_name
 from regard.data.readers.base import Pair
 from regard.data.readers.builtin import content_version, is_builtin
 from regard.data.readers.folders import files_in
@@ -38,60 +39,10 @@ from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer, un
 from regard.errors import ConfigError, DataError
 from regard.files import atomic_file, explain_write_errors, write_bytes, write_text
 
-MAX_TOKENIZER_TEXTS = 2_000_000  # to train a tokenizer on; more would not change it
 TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
 KEY = "key"
+TOKENIZER_KEY_FILE = "tokenizer.key"
 KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
-REPORT_INTERVAL = 10_000  # examples
-ReportProgress = Callable[[str, int], None]  # called with what is being done, and how many examples are done
-
-
-@dataclass(frozen=True)
-class CorpusStats:
-    """Size of a corpus."""
-
-    examples: int  # pairs, texts or sentences; lines of documents
-    characters: int
-    labels: Mapping[str, int] = field(default_factory=dict)  # of classifiers: how often each occurs
-
-
-def pair_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Count sentence pairs."""
-    pairs = read_pairs(corpus, InvalidLines(skip_invalid))
-    return _count(((pair.source, pair.target) for pair in pairs), report)
-
-
-def document_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Count lines of documents."""
-    documents = read_documents(corpus.files, InvalidLines(skip_invalid), corpus.columns)
-    return _count(((text,) for text in chain.from_iterable(documents)), report)
-
-
-def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Count labeled texts."""
-    labels = Counter[str]()
-
-    def texts() -> Iterator[tuple[str, ...]]:
-        for example in read_labeled(corpus.files, InvalidLines(skip_invalid), corpus.columns):
-            labels[example.label] += 1
-            yield example.texts
-
-    return replace(_count(texts(), report), labels=labels)
-
-
-def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Count tagged sentences."""
-    examples = read_tagged(corpus.files, InvalidLines(skip_invalid), columns=corpus.columns)
-    return _count((example.texts for example in examples), report)
-
-
-def _count(examples: Iterable[tuple[str, ...]], report: ReportProgress) -> CorpusStats:
-    count = characters = 0
-    for count, texts in enumerate(examples, start=1):
-        characters += sum(map(len, texts))
-        if count % REPORT_INTERVAL == 0:
-            report("reading", count)
-    return CorpusStats(count, characters)
 
 
 @dataclass(frozen=True)
@@ -168,19 +119,23 @@ def _pair_from_json(record: dict[str, Any]) -> Pair:
     return Pair(**record, parse=None if parse is None else parse_from_json(parse))
 
 
-def files_fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
+def files_fingerprint(
+    files: Iterable[str], settings: Mapping[str, Any], digests: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the key of files, in order, and settings. The paths of the files do not matter.
+
+    Files are read and hashed, except those in `digests`, which were hashed before.
 
     >>> files = ["builtin:phrasebook"]
     >>> files_fingerprint(files, {"a": 1, "b": 2}) == files_fingerprint(files, {"b": 2, "a": 1})
     True
     """
-    contents = [[_format(file), _content(file)] for file in files]
+    contents = [[_format(file), _content(file, digests)] for file in files]
     return hashlib.blake2b(json.dumps([contents, settings], sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def data_key(config: Config) -> str:
-    """Return the key of the prepared data of a config.
+def data_key(config: Config, digests: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the key of the prepared data of a config; `digests` are those of files that were hashed before.
 
     The names below are part of the key: renaming one would invalidate all prepared data.
     """
@@ -210,11 +165,14 @@ def data_key(config: Config) -> str:
         settings["byte_fallback"] = True
     if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
         settings["task"] = config.task
+    if data.train.weights:  # the store has to know where each corpus ends
+        settings["corpora"] = data.train.num_parts
     if any(split.parses for split in data.splits):
         settings["parses"] = [len(split.parses) for split in data.splits]
     if any(split.columns for split in data.splits):
         settings["columns"] = [split.columns for split in data.splits]
-    return files_fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+    files = [*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])]
+    return files_fingerprint(files, settings, digests)
 
 
 def _format(file: str) -> str:
@@ -222,16 +180,20 @@ def _format(file: str) -> str:
     return file if is_builtin(file) else f"{format_name(file)}{compression_suffix(file)}"
 
 
-def _content(file: str) -> str:
+def _content(file: str, digests: Mapping[str, str]) -> str:
     """Return a hash of the content of a file, or of the files in a folder."""
     if is_builtin(file):
         return content_version(file)
     if file == STANDARD_INPUT:
         raise DataError("standard input can be read only once; save it to a file, and pass the file.")
-    if is_url(file) or has_pattern(file):
-        return files_fingerprint(expand_pattern(file), {}) if has_pattern(file) else content_digest(file)
+    if file in digests:
+        return digests[file]
+    if has_pattern(file):
+        return files_fingerprint(expand_pattern(file), {}, digests)
+    if is_url(file):
+        return content_digest(file)
     if os.path.isdir(file):
-        return files_fingerprint(files_in(file), {})
+        return files_fingerprint(files_in(file), {}, digests)
     try:
         with explain_read_errors(file):
             if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
@@ -247,17 +209,37 @@ def load_or_build_store(folder: Path, key: str, build: Callable[[Path], None]) -
     `build` gets the folder, and must write the key to the metadata: `store_pairs(folder, …, metadata={"key": key})`.
     A store of this key whose bytes have changed is an error: the disk is faulty, or another program wrote to it.
     """
+    return load_or_build_stores([folder], key, lambda: build(folder))[0]
+
+
+def load_or_build_stores(folders: Sequence[Path], key: str, build: Callable[[], None]) -> list[TokenStore]:
+    """Return the stores in several folders, as `load_or_build_store`; `build` writes all of them."""
+    existing = [store for folder in folders if (store := has_store(folder, key)) is not None]
+    if len(existing) == len(folders):
+        for store in existing:
+            verify_store(store)
+        return existing
+    build()
+    stores = []
+    for folder in folders:
+        written = open_store(folder)
+        if written is None:
+            raise DataError(f"{folder}: was written but cannot be read again; check the disk.")
+        if written.metadata.get(KEY) != key:
+            raise ValueError(f"the store in {folder} was written without its key")
+        stores.append(written)
+    return stores
+
+
+def has_store(folder: Path, key: str) -> TokenStore | None:
+    """Return the store in a folder if it is complete and has this key."""
     store = open_store(folder)
-    if store is not None and store.metadata.get(KEY) == key:
-        verify_store(store)
-        return store
-    build(folder)
-    store = open_store(folder)
-    if store is None:
-        raise DataError(f"{folder}: was written but cannot be read again; check the disk.")
-    if store.metadata.get(KEY) != key:
-        raise ValueError(f"the store in {folder} was written without its key")
-    return store
+    return store if store is not None and store.metadata.get(KEY) == key else None
+
+
+def num_workers(config: Config) -> int:
+    """Return how many processes tokenize: `data.workers`, or the number of cores."""
+    return config.data.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def store_metadata(key: str, invalid: InvalidLines) -> dict[str, Any]:
@@ -274,25 +256,52 @@ def check_not_empty(store: TokenStore, name: str) -> TokenStore:
 
 
 def load_or_train_tokenizer(
-    folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]], *, mask_token: bool = False
+    folder: Path,
+    key: str,
+    config: Config,
+    examples: Callable[[], Iterable[Sequence[str]]],
+    texts: Callable[[Sequence[str]], Iterable[str]],
+    *,
+    mask_token: bool = False,
 ) -> Tokenizer:
-    """Return the tokenizer of the config, or one that is trained on the texts and saved under this key."""
+    """Return the tokenizer of the config, or one that is trained and saved under this key.
+
+    Args:
+        folder: where prepared data is saved.
+        key: its key.
+        config: the config.
+        examples: reads the texts of all examples, unless a scan of the corpus has saved a sample of them.
+        texts: returns what the tokenizer is trained on of the texts of an example: nothing if it is held out.
+        mask_token: add `[MASK]` to the vocabulary.
+    """
     if config.tokenizer.file is not None:
         return load_tokenizer(Path(config.tokenizer.file))
-    path, key_path = folder / "tokenizer.json", folder / "tokenizer.key"
-    saved_key, _, checksum = key_path.read_text("utf-8").partition(" ") if key_path.is_file() else ("", "", "")
-    if path.exists() and saved_key == key:
-        if checksum != _checksum(path.read_bytes()):
-            raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
+    path = folder / "tokenizer.json"
+    if has_tokenizer(folder, key):
         return load_tokenizer(path)
-    sample = islice(texts(), MAX_TOKENIZER_TEXTS)
-    content = train_tokenizer(sample, config.tokenizer, config.model.vocab_size, mask_token=mask_token).to_json()
+    sample: Iterable[Sequence[str]] | None = saved_sample(folder, key)
+    if sample is None:
+        sample = TextSample()
+        sample.extend(examples())
+    chosen = chain.from_iterable(map(texts, sample))
+    content = train_tokenizer(chosen, config.tokenizer, config.model.vocab_size, mask_token=mask_token).to_json()
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        key_path.unlink(missing_ok=True)
+        (folder / TOKENIZER_KEY_FILE).unlink(missing_ok=True)
         write_bytes(path, content)
-        write_text(key_path, f"{key} {_checksum(content)}")
+        write_text(folder / TOKENIZER_KEY_FILE, f"{key} {_checksum(content)}")
     return load_tokenizer(path)
+
+
+def has_tokenizer(folder: Path, key: str) -> bool:
+    """Return whether a folder has a tokenizer of this key; DataError if its bytes have changed."""
+    path, key_path = folder / "tokenizer.json", folder / TOKENIZER_KEY_FILE
+    saved_key, _, checksum = key_path.read_text("utf-8").partition(" ") if key_path.is_file() else ("", "", "")
+    if not path.exists() or saved_key != key:
+        return False
+    if checksum != _checksum(path.read_bytes()):
+        raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
+    return True
 
 
 def _checksum(content: bytes) -> str:
@@ -340,13 +349,9 @@ def is_held_out(pair: Pair, fraction: float) -> bool:
     return int.from_bytes(digest) < fraction * 2**64
 
 
-def save_texts(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
-    """Yield the pairs, and write each to a file on the way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        for pair in pairs:
-            record: dict[str, Any] = {"source": pair.source, "target": pair.target}
-            if pair.parse is not None:
-                record["parse"] = parse_to_json(pair.parse)
-            file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
-            yield pair
+def texts_as_json(pair: Pair) -> bytes:
+    """Return the line of a pair in the file of texts of a split."""
+    record: dict[str, Any] = {"source": pair.source, "target": pair.target}
+    if pair.parse is not None:
+        record["parse"] = parse_to_json(pair.parse)
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode()

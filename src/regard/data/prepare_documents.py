@@ -6,8 +6,9 @@ line ends. Only there can tokens differ from those of the whole document; the te
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,22 @@ from typing import Any
 import numpy as np
 
 from regard.config import Config, CorpusConfig
+from regard.data.corpus_scan import ReportProgress
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
     PreparedData,
     PreparedSplit,
-    ReportProgress,
     check_not_empty,
     load_or_build_store,
     load_or_train_tokenizer,
+    num_workers,
     store_metadata,
 )
 from regard.data.readers import read_documents
-from regard.data.store import TokenColumn, TokenStore, chunked, write_document_store
+from regard.data.shards import SHARDS_FOLDER, Chunk, Encoded, EncodedRows, ShardedBuild, SplitTarget
+from regard.data.store import TokenColumn, TokenStore, chunked, id_type, write_document_store
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_tokens import fast_encoder
+from regard.data.word_tokens import Encode, fast_encoder
 from regard.errors import ConfigError
 
 LOSSLESS_TOKENIZERS = ("byte-level", "character")
@@ -67,11 +70,14 @@ def prepare_documents(
     """
     data = config.data
 
-    def texts() -> Iterator[str]:
-        documents = _read(data.train, InvalidLines(data.skip_invalid), single_spaces=single_spaces)
-        return chain.from_iterable(documents)
+    def lines() -> Iterator[tuple[str]]:
+        documents = read_documents(data.train.files, InvalidLines(data.skip_invalid), data.train.columns)
+        return ((line,) for line in chain.from_iterable(documents))
 
-    tokenizer = load_or_train_tokenizer(folder, key, config, texts, mask_token=mask_token)
+    def texts(line: Sequence[str]) -> Iterable[str]:
+        return map(_with_single_spaces, line) if single_spaces else line
+
+    tokenizer = load_or_train_tokenizer(folder, key, config, lines, texts, mask_token=mask_token)
 
     def prepare_split(name: str, corpus: CorpusConfig) -> PreparedSplit:
         def progress(count: int) -> None:
@@ -79,7 +85,15 @@ def prepare_documents(
 
         invalid = InvalidLines(data.skip_invalid)
         split = prepare_document_split(
-            folder / name, corpus, tokenizer, invalid, progress, key=key, single_spaces=single_spaces
+            folder / name,
+            corpus,
+            tokenizer,
+            invalid,
+            progress,
+            key=key,
+            single_spaces=single_spaces,
+            workers=num_workers(config),
+            cluster=data.cluster,
         )
         check_not_empty(split.store, name)
         return split
@@ -90,7 +104,8 @@ def prepare_documents(
     else:
         first, last = split_tail(train.store, data.validation_fraction)
         train, valid = replace(train, store=first), PreparedSplit(last)
-    return PreparedData(tokenizer, train, valid, prepare_split("test", data.test) if data.test.has_files else None)
+    test = prepare_split("test", data.test) if data.test.has_files else None
+    return PreparedData(tokenizer, train, valid, test)
 
 
 def prepare_document_split(
@@ -102,14 +117,59 @@ def prepare_document_split(
     *,
     key: str = "",
     single_spaces: bool = False,
+    workers: int = 1,
+    cluster: str = "local",
 ) -> PreparedSplit:
     """Tokenize the documents of a corpus into a store with this key, unless it exists."""
 
     def build(place: Path) -> None:
+        counts: Counter[str] = Counter(read=0, kept=0)
+        job = ShardedBuild(
+            place.parent / SHARDS_FOLDER / place.name,
+            key,
+            DocumentEncoder(tokenizer, place.name),
+            {place.name: SplitTarget(place, 1, len(tokenizer))},
+            lambda piece: len(piece[0]),
+            workers,
+            cluster,
+        )
         documents = _read(corpus, invalid, single_spaces=single_spaces)
-        store_documents(place, documents, tokenizer, store_metadata(key, invalid), progress)
+        job.run(
+            ((0, piece) for piece in _pieces(documents, counts)),
+            lambda name: {**store_metadata(key, invalid), "counts": counts},
+            progress,
+        )
 
     return PreparedSplit(load_or_build_store(folder, key, build))
+
+
+@dataclass
+class DocumentEncoder:
+    """Tokenizes a shard of pieces of documents."""
+
+    tokenizer: Tokenizer
+    split: str
+
+    def __call__(self, chunk: Chunk[tuple[str, bool]]) -> Encoded:
+        """Return the ids of the pieces; the last document may be continued by the next shard."""
+        ids: list[Sequence[int]] = []
+        for pieces in chunked((piece for _, piece in chunk), PIECES_PER_CHUNK):
+            ids += self._encode([text for text, _ in pieces])
+        lengths: list[int] = []
+        continued = False
+        for row, (_, (_, last)) in zip(ids, chunk, strict=True):
+            if continued:
+                lengths[-1] += len(row)
+            else:
+                lengths.append(len(row))
+            continued = not last
+        flat = np.fromiter(chain.from_iterable(ids), id_type(len(self.tokenizer)), sum(lengths))
+        rows = EncodedRows([(flat, np.array(lengths, np.int64))], complete=not continued)
+        return {self.split: rows}
+
+    @cached_property
+    def _encode(self) -> Encode:
+        return fast_encoder(self.tokenizer)
 
 
 def store_documents(
@@ -119,7 +179,9 @@ def store_documents(
     metadata: Mapping[str, Any],
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Tokenize documents and write each as an example of one column. Empty documents are left out and counted.
+    """Tokenize documents and write each as an example of one column, without shards and workers.
+
+    Empty documents are left out and counted.
 
     Args:
         folder: the folder of the store.

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -88,7 +89,7 @@ def write_store(
         vocab_size: the number of different ids, which determines their type.
         metadata: what is saved with the ids.
     """
-    with _column_writers(folder, columns, vocab_size, metadata) as writers:
+    with open_writers(folder, columns, vocab_size, metadata) as writers:
         for chunk in chunked(examples, EXAMPLES_PER_CHUNK):
             for n, writer in enumerate(writers):
                 writer.add([example[n] for example in chunk])
@@ -105,7 +106,7 @@ def write_document_store(
         vocab_size: the number of different ids, which determines their type.
         metadata: what is saved with the ids.
     """
-    with _column_writers(folder, 1, vocab_size, metadata) as (writer,):
+    with open_writers(folder, 1, vocab_size, metadata) as (writer,):
         for ids, last in parts:
             writer.add([ids], last)
 
@@ -125,8 +126,23 @@ def open_store(folder: Path) -> TokenStore | None:
     return TokenStore(folder, columns, dict(metadata.get("counts", {})), metadata)
 
 
+_verified: ContextVar[bool] = ContextVar("verified", default=False)
+
+
+@contextmanager
+def verified_stores() -> Iterator[None]:
+    """Do not verify stores in the body: another process of the same run has just done so."""
+    token = _verified.set(True)
+    try:
+        yield
+    finally:
+        _verified.reset(token)
+
+
 def verify_store(store: TokenStore) -> None:
     """Raise an error if the bytes of a store have changed since it was written."""
+    if _verified.get():
+        return
     for name, checksum in store.metadata["checksums"].items():
         path, actual = store.folder / name, 0
         with open(path, "rb") as file:
@@ -139,6 +155,11 @@ def verify_store(store: TokenStore) -> None:
             )
 
 
+def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """Return the type of the ids of a vocabulary."""
+    return np.uint16 if vocab_size <= 2**16 else np.uint32
+
+
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield items in lists of `size`; the last may be shorter."""
     items = iter(items)
@@ -147,7 +168,7 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 @dataclass
-class _ColumnWriter:
+class ColumnWriter:
     """Writes one column."""
 
     ids: BinaryIO
@@ -160,12 +181,15 @@ class _ColumnWriter:
     def add(self, rows: Sequence[Sequence[int]], last: bool = True) -> None:
         """Add rows of ids, one per example; unless `last`, the last row is continued by the next call."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        total = int(lengths.sum())
-        self._write(self.ids, "ids", np.fromiter(chain.from_iterable(rows), self.dtype, total).tobytes())
-        ends = (lengths.cumsum() + self.tokens)[: len(rows) if last else -1]
+        self.add_arrays(np.fromiter(chain.from_iterable(rows), self.dtype, int(lengths.sum())), lengths, last)
+
+    def add_arrays(self, ids: NDArray[np.integer[Any]], lengths: NDArray[np.int64], last: bool = True) -> None:
+        """Add rows of ids, concatenated, and the length of each; unless `last`, the last row is continued."""
+        self._write(self.ids, "ids", ids.astype(self.dtype, copy=False).tobytes())
+        ends = (lengths.cumsum() + self.tokens)[: len(lengths) if last else -1]
         self._write(self.ends, "ends", ends.tobytes())
         self.examples += len(ends)
-        self.tokens += total
+        self.tokens += len(ids)
 
     def _write(self, file: BinaryIO, suffix: str, content: bytes) -> None:
         file.write(content)
@@ -173,11 +197,11 @@ class _ColumnWriter:
 
 
 @contextmanager
-def _column_writers(
+def open_writers(
     folder: Path, columns: int, vocab_size: int, metadata: Mapping[str, Any]
-) -> Iterator[list[_ColumnWriter]]:
-    """Yield the writers of columns; the store replaces `folder` at the end."""
-    dtype = np.uint16 if vocab_size <= 2**16 else np.uint32
+) -> Iterator[list[ColumnWriter]]:
+    """Yield the writers of columns; the store, with the metadata as they are then, replaces `folder` at the end."""
+    dtype = id_type(vocab_size)
     with explain_write_errors(folder, remedy="choose another place"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder, replace=True) as temporary:
@@ -186,7 +210,7 @@ def _column_writers(
                     [files.enter_context(open(temporary / f"{n}.{suffix}", "wb")) for suffix in COLUMN_FILES]
                     for n in range(columns)
                 ]
-                writers = [_ColumnWriter(ids, ends, dtype) for ids, ends in streams]
+                writers = [ColumnWriter(ids, ends, dtype) for ids, ends in streams]
                 yield writers
             content = {
                 "format": STORE_FORMAT,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
+from regard.data.corpus_scan import CorpusStats
 from regard.data.lines import InvalidLines
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.evaluation.likelihood import ProgressCallback, perplexity
 from regard.tasks.common import evaluate_text
 from regard.tasks.language_modeling import NO_SMOOTHING, BoundLanguageModeling, LanguageModelingTask

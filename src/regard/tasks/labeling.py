@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from regard.config import Config, EncoderOnlyConfig
 from regard.config.errors import did_you_mean
 from regard.data.batching import BatchSampler, DataPosition, Ids
+from regard.data.corpus_scan import CorpusStats
 from regard.data.encoder_batches import EncoderBatch
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.tasks.common import device_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
+from regard.data.corpus_scan import CorpusStats, ReportProgress, document_stats
 from regard.data.language_batches import (
     BlockBatches,
     LanguageBatch,
@@ -15,7 +16,7 @@ from regard.data.language_batches import (
     validation_batches,
 )
 from regard.data.lines import InvalidLines
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, document_stats
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.readers import read_documents
 from regard.data.tokenizer import unknown_note

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
+from regard.data.corpus_scan import CorpusStats, ReportProgress, document_stats
 from regard.data.encoder_batches import (
     NUM_SPECIAL_TOKENS,
     JoinedPassages,
@@ -20,7 +21,7 @@ from regard.data.encoder_batches import (
 )
 from regard.data.lines import InvalidLines
 from regard.data.masking import MaskedTokens, MaskingDraws, TokenMasker, format_masked
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, document_stats
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_documents import LOSSLESS_TOKENIZERS, prepare_documents
 from regard.data.store import TokenColumn
 from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id

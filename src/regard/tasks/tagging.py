@@ -8,9 +8,10 @@ import numpy as np
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import Ids, pad_sequences
+from regard.data.corpus_scan import CorpusStats, ReportProgress, tagged_stats
 from regard.data.encoder_batches import make_encoder_batch
 from regard.data.lines import InvalidLines
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, tagged_stats
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import prepare_tagged
 from regard.data.readers import read_tagged
 from regard.data.store import TokenStore

@@ -15,8 +15,9 @@ from regard.choices import EngineName, Precision
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
 from regard.data.batching import BatchSampler, DataPosition, Ids, PairBatch, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
+from regard.data.corpus_scan import CorpusStats, ReportProgress, pair_stats
 from regard.data.lines import InvalidLines
-from regard.data.preparation import CorpusStats, PreparedData, PreparedSplit, ReportProgress, pair_stats
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.readers.base import Pair

@@ -12,8 +12,8 @@ import numpy as np
 
 from regard.config import ConfigSource, TokenizerConfig, to_toml, validate_sources
 from regard.config.training import Word2VecRunConfig
+from regard.data.corpus_scan import ReportProgress
 from regard.data.lines import STANDARD_INPUT, InvalidLines
-from regard.data.preparation import ReportProgress
 from regard.data.readers import read_documents
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors

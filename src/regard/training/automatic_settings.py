@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import ConfigSource, unchecked_value
-from regard.data.preparation import CorpusStats
+from regard.data.corpus_scan import CorpusStats
 from regard.training.schedules import paper_peak
 
 SOURCE_NAME = "automatic"

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import Config
-from regard.data.preparation import PreparedData, PreparedSplit, ReportProgress
+from regard.data.corpus_scan import ReportProgress
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenColumn, TokenStore, open_store
 from regard.errors import RegardError
 from regard.models.folder_files import resolve_model_folder

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, ConfigSource, load_sources, validate_sources
-from regard.data.preparation import PreparedData, ReportProgress
+from regard.data.corpus_scan import ReportProgress, discard_scan
+from regard.data.preparation import PreparedData
+from regard.data.store import verified_stores
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.machine import keep_freed_memory
 from regard.models import build
@@ -122,7 +124,8 @@ def _train(
             run.write("tokenizer.json", prepared.tokenizer.to_json().decode())
     with process_group.fail_together():
         if not process_group.is_first:
-            prepared = _prepare(run, task, config, info["key"], display, stop)
+            with verified_stores():  # the first process has read every byte of them
+                prepared = _prepare(run, task, config, info["key"], display, stop)
     vocab_size, config = config.model.vocab_size, _final_config(task, config, prepared)
     if config.model.vocab_size != vocab_size:
         tokens = f"{config.model.vocab_size:,} tokens"
@@ -223,6 +226,7 @@ def _prepare(
 ) -> PreparedData:
     folder, report = prepared_folder(run, config, key), progress_callback(run, display, stop)
     prepared = task.prepare(folder, key, with_run_files(run, config, read=False), report)
+    discard_scan(folder)
     return mix_in(run, task, config, prepared, report) if config.data.mix.has_files else prepared
 
 

@@ -2,17 +2,19 @@
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_toml, validate_sources
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
+from regard.data.corpus_scan import ReportProgress, corpus_scan
 from regard.data.lines import STANDARD_INPUT
-from regard.data.preparation import ReportProgress, data_key, spool_stdin
+from regard.data.preparation import data_key, has_tokenizer, spool_stdin
 from regard.data.remote import file_exists, is_url
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
@@ -29,6 +31,8 @@ STDIN_COPY = "standard-input"
 MIX_HELD_OUT = 0.1  # at least: more than automatic settings hold out, so that no validation data of the base is drawn
 CHANGEABLE_SETTINGS = (  # when a run is resumed
     "data.description",
+    "data.workers",
+    "data.cluster",
     "training.steps",
     "training.epochs",
     "training.gradient_accumulation",
@@ -110,11 +114,16 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
     if not config.data.train.has_files:
         raise ConfigError(f"there is no training data; pass {task.data_options}.")
     data, report = with_run_files(run, config, read=True).data, progress_callback(run, display, stop)
-    _check_evaluation_data(task, data, display, report)
-    _check_mix(task, config, report)
+    with corpus_scan() as scan:  # files are hashed while they are read, and texts for the tokenizer kept
+        _check_evaluation_data(task, data, display, report)
+        _check_mix(task, config, report)
+        stats = None
+        if request.automatic or not _has_prepared_data(config):
+            with scan.sampling(keep_texts=config.tokenizer.file is None and config.training.start_from is None):
+                stats = task.corpus_stats(data.train, data.skip_invalid, report)
     chosen: list[AutomaticSetting] = []
     if request.automatic:
-        stats = task.corpus_stats(data.train, data.skip_invalid, report)
+        assert stats is not None
         if stats.characters == 0:
             raise DataError(f"{', '.join(config.data.train.file_names)}: has no text to train on; provide more text.")
         if data.mix.has_files:  # an epoch is longer
@@ -126,7 +135,10 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         for setting in chosen:
             display.note(f"{setting.key} = {setting.value}: {setting.reason}.")
     check_word_vectors(config)
-    key = data_key(with_run_files(run, config, read=True))
+    key = data_key(with_run_files(run, config, read=True), scan.digests)
+    folder = prepared_folder(run, config, key)
+    if not has_tokenizer(folder, key):
+        scan.save(folder, key)
     run.write(run.config_path.name, to_toml(config, sources))
     info = {
         "name": run.folder.resolve().name,
@@ -136,7 +148,7 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         "status": "started",
         "task": task.title,
         "key": key,
-        "mix_key": mix_key(run, config, key),
+        "mix_key": mix_key(run, config, key, scan.digests),
         "automatic_settings": [
             {"setting": setting.key, "value": str(setting.value), "reason": setting.reason} for setting in chosen
         ],
@@ -169,6 +181,12 @@ def _used_settings(
         for setting in chosen
         if setting.key in keys and setting_origin([setting.key.split(".")], sources) == SOURCE_NAME
     ]
+
+
+def _has_prepared_data(config: Config) -> bool:
+    """Whether files are hashed before they are scanned: a shared folder may have their prepared data already."""
+    folder = Path(config.data.store) if config.data.store else None
+    return folder is not None and folder.is_dir() and any(folder.iterdir())
 
 
 def _check_evaluation_data(
@@ -281,11 +299,11 @@ def with_run_files(run: RunFolder, config: Config, *, read: bool) -> Config:
     return config.model_copy(update=updates)
 
 
-def mix_key(run: RunFolder, config: Config, key: str) -> str:
+def mix_key(run: RunFolder, config: Config, key: str, digests: Mapping[str, str] = MappingProxyType({})) -> str:
     """The key of the old data of a run, which also depends on the key of its other data; empty without old data."""
     if not config.data.mix.has_files:
         return ""
-    return f"{data_key(with_run_files(run, mix_config(config, ()), read=False))}-{key}"
+    return f"{data_key(with_run_files(run, mix_config(config, ()), read=False), digests)}-{key}"
 
 
 def mix_config(config: Config, labels: tuple[str, ...]) -> Config:
@@ -305,7 +323,7 @@ def progress_callback(run: RunFolder, display: ProgressDisplay, stop: StopReques
 
     def report(what: str, count: int) -> None:
         if stop.requested:
-            remedy = "continue with --resume." if run.exists else "nothing was saved yet: run the command again."
+            remedy = "continue with --resume." if run.exists else "run the command again to continue."
             raise InterruptedRun(f"{run.folder}: stopped while {what}; {remedy}")
         display.count(what, count, None)
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from regard.choices import EngineName, Precision
     from regard.data.batching import DataPosition
+    from regard.data.corpus_scan import CorpusStats, ReportProgress
     from regard.data.lines import InvalidLines
-    from regard.data.preparation import CorpusStats, PreparedData, ReportProgress
+    from regard.data.preparation import PreparedData
     from regard.decoding.encoder_inference import TextEncoder
     from regard.decoding.options import TranslationOptions
     from regard.decoding.translator import Translator

@@ -5,8 +5,9 @@ with the package. A file whose suffix no reader of the example type claims is re
 TSV for pairs and labeled texts, plain text for documents, CoNLL columns for tagged sentences.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import TypeVar
 
 from regard.config import CorpusConfig
 from regard.data.lines import InvalidLines, check_compression_on_error
@@ -24,11 +25,13 @@ __all__ = [
     "read_labeled",
     "read_pair_files",
     "read_pairs",
+    "read_parts",
     "read_tagged",
     "read_texts",
     "reader_for",
 ]
 
+T = TypeVar("T")
 DEFAULT_FORMATS: dict[ExampleType, str] = {
     "pairs": "tsv",
     "documents": "text",
@@ -98,6 +101,13 @@ def read_pairs(corpus: CorpusConfig, invalid: InvalidLines) -> Iterator[Pair]:
         raise ConfigError(f"--{next(iter(corpus.columns))}-column: is for --data, not for aligned files; remove it.")
     aligned = read_aligned(corpus.source, corpus.target, invalid, corpus.parses)
     return chain(aligned, read_pair_files(corpus.files, invalid, corpus.columns))
+
+
+def read_parts(corpus: CorpusConfig, read: Callable[[CorpusConfig], Iterator[T]]) -> Iterator[tuple[int, T]]:
+    """Yield the examples of a corpus, each with the number of its part, which has a weight; without weights all 0."""
+    for number, part in enumerate(corpus.parts):
+        for example in read(part):
+            yield number, example
 
 
 def read_pair_files(
