@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from regard.config.base import BaseConfig, Probability, Size, Strings
 
@@ -52,14 +52,13 @@ class CorpusConfig(BaseConfig):
         chosen = {role: getattr(self, f"{role}_column") for role in roles}
         return {role: column for role, column in chosen.items() if column is not None}
 
-    @model_validator(mode="after")
-    def _check_weights(self) -> "CorpusConfig":
-        names = len(self.source) + len(self.files)
-        if self.weights and len(self.weights) != names:
-            raise ValueError(
-                f"has {len(self.weights)} weights for {names} names in source and files; pass one for each"
-            )
-        return self
+    @field_validator("weights")
+    @classmethod
+    def _check_weights(cls, weights: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        names = len(info.data.get("source", ())) + len(info.data.get("files", ()))
+        if weights and len(weights) != names:
+            raise ValueError(f"has {len(weights)} weights, but source and files have {names} names: pass one for each")
+        return weights
 
     @property
     def num_parts(self) -> int:

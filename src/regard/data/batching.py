@@ -50,10 +50,7 @@ class BatchSampler:
 
     def epoch(self, number: int) -> list[NDArray[np.int64]]:
         """Return the examples of each batch of an epoch, for this process."""
-        random = np.random.default_rng([self.seed, number])
-        order = self._sort_by_length(random)
-        batches = [order[start:end] for start, end in split_by_budget(self.lengths[:, order], self.max_tokens)]
-        shuffled = [batches[n] for n in random.permutation(len(batches))]
+        shuffled = plan_batches(self.lengths, self.max_tokens, np.random.default_rng([self.seed, number]))
         even = len(shuffled) // self.world_size * self.world_size or len(shuffled)
         return shuffled[:even][self.rank :: self.world_size]
 
@@ -66,18 +63,26 @@ class BatchSampler:
                 yield position, examples
             position = DataPosition(position.epoch + 1)
 
-    def _sort_by_length(self, random: np.random.Generator) -> NDArray[np.int64]:
-        """Return all examples, the shortest first; those of equal lengths in random order.
 
-        Among examples with the same longest column, those with a longer source come last, and with the next longest
-        column first: a batch that crosses from one group to the next then needs little padding.
-        """
-        shuffled = random.permutation(self.lengths.shape[1])
-        columns = self.lengths[:, shuffled]
-        longest = columns.max(0)
-        direction = np.where(longest % 2, 1, -1)
-        inner = np.argsort(_as_int16(direction * (columns[0] - columns[-1])), kind="stable")
-        return shuffled[inner[np.argsort(_as_int16(longest)[inner], kind="stable")]]
+def plan_batches(lengths: NDArray[np.int64], max_tokens: int, random: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Return batches of examples of similar lengths (columns, examples), in random order."""
+    order = _sort_by_length(lengths, random)
+    batches = [order[start:end] for start, end in split_by_budget(lengths[:, order], max_tokens)]
+    return [batches[n] for n in random.permutation(len(batches))]
+
+
+def _sort_by_length(lengths: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """Return all examples, the shortest first; those of equal lengths in random order.
+
+    Among examples with the same longest column, those with a longer source come last, and with the next longest column
+    first: a batch that crosses from one group to the next then needs little padding.
+    """
+    shuffled = random.permutation(lengths.shape[1])
+    columns = lengths[:, shuffled]
+    longest = columns.max(0)
+    direction = np.where(longest % 2, 1, -1)
+    inner = np.argsort(_as_int16(direction * (columns[0] - columns[-1])), kind="stable")
+    return shuffled[inner[np.argsort(_as_int16(longest)[inner], kind="stable")]]
 
 
 def _as_int16(keys: NDArray[np.int64]) -> NDArray[np.integer]:
@@ -124,16 +129,23 @@ class PairBatch:
     source_features: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, if there are parses
 
 
-def make_pair_batch(store: TokenStore, examples: Ids, tokens: SpecialTokensConfig) -> PairBatch:
-    """Return the batch of these examples of a store."""
+def make_pair_batch(
+    store: TokenStore, examples: Ids, tokens: SpecialTokensConfig, rank: int = 0, world_size: int = 1
+) -> PairBatch:
+    """Return the batch of these examples of a store, or the rows of it that one of several processes takes.
+
+    Only these rows are read; they are padded as in the whole batch.
+    """
+    widths = [int(column.lengths_of(examples).max()) for column in store.columns] if world_size > 1 else [None, None]
     (sources, source_lengths), (targets, target_lengths), *columns = (
-        column.gather(examples) for column in store.columns
+        column.gather(examples[rank::world_size]) for column in store.columns
     )
-    source, source_mask = _pad_flat(sources, source_lengths, after=[tokens.end], pad_id=tokens.pad)
-    target, target_mask = _pad_flat(targets, target_lengths, before=[tokens.start], pad_id=tokens.pad)
-    labels, _ = _pad_flat(targets, target_lengths, after=[tokens.end], pad_id=tokens.pad)
+    pad, (source_width, target_width) = tokens.pad, widths[:2]
+    source, source_mask = _pad_flat(sources, source_lengths, after=[tokens.end], pad_id=pad, longest=source_width)
+    target, target_mask = _pad_flat(targets, target_lengths, before=[tokens.start], pad_id=pad, longest=target_width)
+    labels, _ = _pad_flat(targets, target_lengths, after=[tokens.end], pad_id=pad, longest=target_width)
     features = {
-        name: _pad_flat(flat, lengths, after=[end], pad_id=PAD_FEATURE)[0]
+        name: _pad_flat(flat, lengths, after=[end], pad_id=PAD_FEATURE, longest=source_width)[0]
         for name, end, (flat, lengths) in zip(SYNTAX_FEATURES, END_POSITION, columns, strict=False)  # none, or all
     }
     return PairBatch(source, source_mask, target, target_mask, labels, features)
@@ -184,11 +196,20 @@ def pad_sequences(
 
 
 def _pad_flat(
-    flat: NDArray[np.integer], lengths: Ids, *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
+    flat: NDArray[np.integer],
+    lengths: Ids,
+    *,
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
+    pad_id: int,
+    longest: int | None = None,
 ) -> tuple[Ids, Mask]:
-    """Pad concatenated rows without a loop over rows: a batch must cost far less than a training step."""
+    """Pad concatenated rows without a loop over rows: a batch must cost far less than a training step.
+
+    `longest` is the length of the longest row of the whole batch, if these are only some of its rows.
+    """
     first, last = len(before), len(before) + lengths  # where the ids of each row begin and end
-    width = int(lengths.max()) + first + len(after)
+    width = (int(lengths.max()) if longest is None else longest) + first + len(after)
     positions = np.arange(width)
     ids = np.full((len(lengths), width), pad_id, dtype=np.int64)
     ids[:, :first] = before

@@ -81,15 +81,23 @@ class TokenStream:
         ids[final[final < len(ids) - 1] + 1] = self.special.start
         return ids, labels
 
-    def batch(self, spans: Ids, *, separate: bool) -> LanguageBatch:
+    def batch(self, spans: Ids, *, separate: bool, rank: int = 0, world_size: int = 1) -> LanguageBatch:
         """Return the batch of a table of spans (K, 3): row, start and end, sorted by row.
 
-        With `separate`, the spans of a row are numbered as documents.
+        With `separate`, the spans of a row are numbered as documents. One of several processes gets every
+        `world_size`-th row from `rank` on; only these are read, and padded as in the whole batch.
         """
+        lengths = row_lengths(spans)
+        full = lengths.min() == lengths.max()
+        width = int(lengths.max())
+        if world_size > 1:
+            spans = spans[(spans[:, 0] - spans[0, 0]) % world_size == rank] - [spans[0, 0] + rank, 0, 0]
+            spans[:, 0] //= world_size
+            lengths = lengths[rank::world_size]
+        else:
+            spans = spans - [spans[0, 0], 0, 0]
         rows, starts, ends = spans.T
-        rows = rows - rows[0]
-        lengths = np.bincount(rows, ends - starts).astype(np.int64)
-        shape = (len(lengths), int(lengths.max()))
+        shape = (len(lengths), width)
         ids, labels = (np.full(shape, self.special.pad, np.int64) for _ in range(2))
         document_ids = np.zeros(shape, np.int64) if separate else None
         previous_row, position, number = -1, 0, 0
@@ -101,8 +109,17 @@ class TokenStream:
             position, number = span.stop, number + 1
             if document_ids is not None:
                 document_ids[row, span] = number
-        mask = None if lengths.min() == shape[1] else np.arange(shape[1]) < lengths[:, None]
+        mask = None if full else np.arange(shape[1]) < lengths[:, None]
         return LanguageBatch(ids, labels, mask, document_ids)
+
+
+def row_lengths(spans: Ids) -> Ids:
+    """Return the number of tokens of each row of a table of spans (K, 3).
+
+    >>> row_lengths(np.array([[4, 0, 3], [4, 7, 8], [5, 3, 5]])).tolist()
+    [4, 2]
+    """
+    return np.bincount(spans[:, 0] - spans[0, 0], spans[:, 2] - spans[:, 1]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -120,8 +137,8 @@ class _EpochBatches(ABC):
         """Return the spans of all rows of an epoch (K, 3): row, start and end, sorted by row from 0."""
 
     @abstractmethod
-    def batch(self, spans: Ids) -> LanguageBatch:
-        """Return the batch of the spans of some rows."""
+    def batch(self, spans: Ids, rank: int = 0, world_size: int = 1) -> LanguageBatch:
+        """Return the batch of the spans of some rows, or those of its rows that one of several processes takes."""
 
     @cached_property
     def stream(self) -> TokenStream:
@@ -139,10 +156,14 @@ class _EpochBatches(ABC):
 
     def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, LanguageBatch]]:
         """Yield batches from a position on, epoch after epoch without end, each with the position after it."""
+        return ((after, self.batch(spans)) for after, spans in self.iterate_spans(position))
+
+    def iterate_spans(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, Ids]]:
+        """Yield the spans of batches, which `batch` reads, from a position on, each with the position after it."""
         while True:
-            for batch in self.epoch(position.epoch, position.batch):
+            for spans in self._plan(position.epoch)[position.batch :]:
                 position = replace(position, batch=position.batch + 1)
-                yield position, batch
+                yield position, spans
             position = DataPosition(position.epoch + 1)
 
     def _plan(self, epoch: int) -> list[Ids]:
@@ -173,9 +194,9 @@ class BlockBatches(_EpochBatches):
         blocks = _cut_blocks(size, self.length, offsets)
         return _assign_rows(blocks, random.permutation(blocks[:, 0].max() + 1)[blocks[:, 0]])
 
-    def batch(self, spans: Ids) -> LanguageBatch:
+    def batch(self, spans: Ids, rank: int = 0, world_size: int = 1) -> LanguageBatch:
         """Return the batch of some blocks."""
-        return self.stream.batch(spans, separate=False)
+        return self.stream.batch(spans, separate=False, rank=rank, world_size=world_size)
 
 
 @dataclass(frozen=True)
@@ -195,9 +216,9 @@ class PackedBatches(_EpochBatches):
         rows = pack_sequences(pieces[:, 1] - pieces[:, 0], self.length)
         return _assign_rows(np.column_stack([rows, pieces]), random.permutation(rows.max() + 1)[rows])
 
-    def batch(self, spans: Ids) -> LanguageBatch:
+    def batch(self, spans: Ids, rank: int = 0, world_size: int = 1) -> LanguageBatch:
         """Return the batch of some rows of documents."""
-        return self.stream.batch(spans, separate=True)
+        return self.stream.batch(spans, separate=True, rank=rank, world_size=world_size)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
 from regard.data.corpus_scan import TextSample, saved_sample
+from regard.data.epochs import CorpusWeights, corpus_weights
 from regard.data.lines import STANDARD_INPUT, InvalidLines
 from regard.data.readers import format_name
 from regard.data.readers.base import Pair
@@ -82,6 +83,17 @@ class PreparedSplit:
             total = sum(len(column.ids) for column in self.store.columns[: self.text_columns])
             notes.append(unknown_note(unknown, total))
         return notes
+
+    def weights(self, corpus: CorpusConfig) -> CorpusWeights | None:
+        """Return the weights of the corpora of this split; None if every example occurs once in an epoch.
+
+        Examples that were mixed in follow all corpora, and occur once.
+        """
+        if not corpus.weights:
+            return None
+        corpora = list(self.store.metadata.get("corpora", [len(self.store)]))
+        mixed = len(self.store) - sum(corpora)
+        return corpus_weights([*corpora, mixed], [*corpus.weights, 1.0])
 
     def pairs(self, limit: int | None = None) -> list[Pair]:
         """Return the texts of the first `limit` examples, or of all."""

@@ -83,7 +83,7 @@ class ShardedBuild(Generic[E]):
     size: Callable[[E], int]  # characters of an example
     workers: int = 1
     cluster: str = "local"
-    shard_examples: int = SHARD_EXAMPLES
+    shard_examples: int | None = None  # SHARD_EXAMPLES by default
 
     def run(
         self,
@@ -122,6 +122,7 @@ class ShardedBuild(Generic[E]):
 
     def _chunks(self, examples: Iterable[tuple[int, E]], check: Callable[[], None]) -> Iterator[Chunk[E]]:
         """Yield the examples of each shard; `check` is called from time to time, and may raise to interrupt it."""
+        limit = self.shard_examples or SHARD_EXAMPLES
         chunk: Chunk[E] = []
         characters = 0
         for item in examples:
@@ -129,7 +130,7 @@ class ShardedBuild(Generic[E]):
             if len(chunk) % CHECK_INTERVAL == 0:
                 check()
             characters += self.size(item[1])
-            if len(chunk) >= self.shard_examples or characters >= SHARD_CHARACTERS:
+            if len(chunk) >= limit or characters >= SHARD_CHARACTERS:
                 yield chunk
                 chunk, characters = [], 0
         if chunk:
@@ -142,7 +143,7 @@ class ShardedBuild(Generic[E]):
             finished = self._is_finished(number, len(chunk))
             window.append((len(chunk), None if finished else encode(chunk)))
             del chunk
-            while len(window) > self.workers + 1 or (window and window[0][1] is None):
+            while window and (len(window) > self.workers + 1 or window[0][1] is None or window[0][1].done()):
                 size, future = window.popleft()
                 yield size, None if future is None else future.result()
         for size, future in window:

@@ -46,6 +46,10 @@ class TokenColumn:
         """Number of tokens of each example."""
         return np.diff(self.ends, prepend=0)
 
+    def lengths_of(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of tokens of each of these examples."""
+        return self.ends[examples] - np.where(examples > 0, self.ends[examples - 1], 0)
+
     def gather(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """Return the ids of these examples, concatenated, and the number of tokens of each.
 

@@ -35,7 +35,7 @@ from regard.training.task import Ability, Check, Evaluation, EvaluationOptions, 
 if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.models.recurrent import BidirectionalLanguageModel
-    from regard.training.batches import BidirectionalBatch, TokenBatch
+    from regard.training.batches import BidirectionalBatch, LazyBatch, TokenBatch
     from regard.training.losses import Objective
 
 BIDIRECTIONAL_LM_SIZES = [
@@ -113,14 +113,14 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
         return BidirectionalLMObjective(self._bidirectional, self.config.training.label_smoothing)
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, BidirectionalBatch]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LazyBatch[Any]]]":
         """The batches of a language model, each token predicted twice."""
         for after, batch in super().batches(position):
-            yield after, _bidirectional(batch)
+            yield after, _both_directions(batch)
 
-    def flops(self, batch: "TokenBatch") -> float:
+    def flops(self, batch: "LazyBatch[Any]") -> float:
         """Forward and backward pass, without padding; both directions read and predict every token."""
-        lengths = self._lengths(batch)
+        (lengths,) = batch.lengths
         return self._flops.training_flops(lengths, lengths)
 
     def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
@@ -143,6 +143,15 @@ class BoundBidirectionalLM(BoundLanguageModeling):
             "backward_perplexity": perplexity(backward / tokens),
         }
         return ValidationResult(scores)
+
+
+def _both_directions(batch: "LazyBatch[TokenBatch]") -> "LazyBatch[BidirectionalBatch]":
+    from regard.training.batches import LazyBatch
+
+    def gather(rank: int, world_size: int) -> "BidirectionalBatch":
+        return _bidirectional(batch.shard(rank, world_size))
+
+    return LazyBatch(batch.examples, 2 * batch.targets, batch.lengths, gather)
 
 
 def _bidirectional(batch: "TokenBatch") -> "BidirectionalBatch":

@@ -15,6 +15,7 @@ from regard.config.errors import did_you_mean
 from regard.data.batching import BatchSampler, DataPosition, Ids
 from regard.data.corpus_scan import CorpusStats
 from regard.data.encoder_batches import EncoderBatch
+from regard.data.epochs import EpochSampler
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -143,7 +144,9 @@ class BoundLabeling(ABC):
         self._segments = config.model.segments if isinstance(config.model, EncoderOnlyConfig) else 0
         self._valid, self._test = prepared.valid, prepared.test
         self._store = prepared.train.store
-        self._sampler = self._batch_sampler(self._store, config.training.seed)
+        weights = prepared.train.weights(config.data.train)
+        training = config.training
+        self._sampler = EpochSampler(self._store.columns[:1], training.batch_tokens, training.seed, weights=weights)
         self._flops = FlopCounter(network)
 
     def objective(self) -> "LabelObjective":
@@ -167,7 +170,7 @@ class BoundLabeling(ABC):
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
-        return len(self._sampler.epoch(0))
+        return self._sampler.batches_per_epoch
 
     def flops(self, batch: "LabelBatch") -> float:
         """Forward and backward pass, without padding; with a frozen encoder the forward pass, a third of it."""
@@ -236,5 +239,5 @@ class BoundLabeling(ABC):
         ids, mask = torch.from_numpy(inputs.ids), torch.from_numpy(inputs.mask)
         return LabelBatch(ids, mask, torch.from_numpy(labels), features)
 
-    def _batch_sampler(self, store: TokenStore, seed: int = 0) -> BatchSampler:
-        return BatchSampler(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)
+    def _batch_sampler(self, store: TokenStore) -> BatchSampler:
+        return BatchSampler(store.columns[0].lengths[None], self.config.training.batch_tokens)

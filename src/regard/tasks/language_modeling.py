@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import DataPosition
+from regard.data.batching import DataPosition, Ids
 from regard.data.corpus_scan import CorpusStats, ReportProgress, document_stats
 from regard.data.language_batches import (
     BlockBatches,
     LanguageBatch,
     PackedBatches,
+    row_lengths,
     validation_batches,
 )
 from regard.data.lines import InvalidLines
@@ -56,10 +57,8 @@ from regard.training.task import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from regard.models.network import Network
-    from regard.training.batches import TokenBatch
+    from regard.training.batches import LazyBatch, TokenBatch
     from regard.training.losses import Objective
 
 SAMPLE_PROMPT_TOKENS, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 12, 60, 0.8  # continuations shown at each validation
@@ -200,30 +199,35 @@ class BoundLanguageModeling:
 
         return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LazyBatch[Any]]]":
         """Blocks of text, or documents packed into rows, shuffled in each epoch."""
-        for after, batch in self._source.iterate(position):
-            yield after, _tensors(batch)
+        for after, spans in self._source.iterate_spans(position):
+            yield after, self._lazy_batch(spans)
+
+    def _lazy_batch(self, spans: Ids) -> "LazyBatch[TokenBatch]":
+        import torch
+
+        from regard.training.batches import LazyBatch
+
+        lengths = row_lengths(spans)
+
+        def gather(rank: int, world_size: int) -> "TokenBatch":
+            return _tensors(self._source.batch(spans, rank, world_size))
+
+        return LazyBatch(len(lengths), int(lengths.sum()), [torch.from_numpy(lengths)], gather)
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
         return self._source.num_batches(0)
 
-    def flops(self, batch: "TokenBatch") -> float:
+    def flops(self, batch: "LazyBatch[Any]") -> float:
         """Forward and backward pass, without padding, as if each token attended to its whole row."""
-        return self._flops.training_flops(self._lengths(batch))
+        return self._flops.training_flops(batch.lengths[0])
 
-    def _lengths(self, batch: "TokenBatch") -> "Tensor":
-        """Number of tokens of each row (B,)."""
-        import torch
-
-        mask = batch.target_mask
-        return mask.sum(1) if mask is not None else torch.full((len(batch.target),), batch.target.size(1))
-
-    def describe(self, position: DataPosition, batch: "TokenBatch") -> str:
+    def describe(self, position: DataPosition, batch: "LazyBatch[Any]") -> str:
         """The size of a batch, and the start of its first row."""
-        return describe_rows(batch.target, position, self.tokenizer)
+        return describe_rows(batch.shard(0, 1).target, position, self.tokenizer)
 
     def validate(self, check: Check) -> ValidationResult:
         """Loss and bits per byte of the validation text, and a few continuations."""

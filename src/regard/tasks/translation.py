@@ -16,6 +16,7 @@ from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
 from regard.data.batching import BatchSampler, DataPosition, Ids, PairBatch, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.corpus_scan import CorpusStats, ReportProgress, pair_stats
+from regard.data.epochs import EpochSampler
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_pairs import prepare_pairs
@@ -69,7 +70,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.batches import TokenBatch
+    from regard.training.batches import LazyBatch, TokenBatch
     from regard.training.losses import CausalLMObjective
 
 NUM_BOUNDARY_TOKENS = 1  # each side has one token besides its text: its end, or its start
@@ -240,7 +241,13 @@ class BoundTranslation:
         self.tokenizer = prepared.tokenizer
         self._valid, self._test = prepared.valid, prepared.test
         self._store = prepared.train.store
-        self._sampler = BatchSampler(_lengths(self._store), config.training.batch_tokens, config.training.seed)
+        self._sampler = EpochSampler(
+            self._store.columns[:2],  # the others are features of the source
+            config.training.batch_tokens,
+            config.training.seed,
+            NUM_BOUNDARY_TOKENS,
+            prepared.train.weights(config.data.train),
+        )
         dropout = config.tokenizer.dropout
         self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
         self._flops = FlopCounter(network)
@@ -251,24 +258,43 @@ class BoundTranslation:
 
         return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch | LazyBatch[TokenBatch]]]":
         """Pairs of similar length, shuffled in each epoch."""
         for after, examples in self._sampler.iterate(position):
-            yield after, _tensors(self._pair_batch(examples, after))
+            # with BPE-dropout the number of targets depends on the texts, so that all rows are read
+            yield after, self._lazy_batch(examples) if self._dropout is None else self._with_dropout(examples, after)
+
+    def _lazy_batch(self, examples: Ids) -> "LazyBatch[TokenBatch]":
+        import torch
+
+        from regard.training.batches import LazyBatch
+
+        lengths = [column.lengths_of(examples) + NUM_BOUNDARY_TOKENS for column in self._store.columns[:2]]
+
+        def gather(rank: int, world_size: int) -> "TokenBatch":
+            return _tensors(make_pair_batch(self._store, examples, self.config.tokens, rank, world_size))
+
+        return LazyBatch(len(examples), int(lengths[1].sum()), [*map(torch.from_numpy, lengths)], gather)
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
-        return len(self._sampler.epoch(0))
+        return self._sampler.batches_per_epoch
 
-    def flops(self, batch: "TokenBatch") -> float:
+    def flops(self, batch: "TokenBatch | LazyBatch[TokenBatch]") -> float:
         """Forward and backward pass, without padding."""
+        from regard.training.batches import LazyBatch
+
+        if isinstance(batch, LazyBatch):
+            source_lengths, target_lengths = batch.lengths
+            return self._flops.training_flops(target_lengths, source_lengths)
         assert batch.target_mask is not None
         assert batch.source_mask is not None
         return self._flops.training_flops(batch.target_mask.sum(1), batch.source_mask.sum(1))
 
-    def describe(self, position: DataPosition, batch: "TokenBatch") -> str:
+    def describe(self, position: DataPosition, batch: "TokenBatch | LazyBatch[TokenBatch]") -> str:
         """The size of a batch, and its first pair."""
+        batch = batch.shard(0, 1)
         assert batch.source is not None
         source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
         return (
@@ -300,16 +326,15 @@ class BoundTranslation:
         ids = self.tokenizer.encode_batch([sentence.source for sentence in sentences])
         return calibrate(confidences, counts, ids, self.config.data.description)
 
-    def _pair_batch(self, examples: Ids, position: DataPosition) -> PairBatch:
-        tokens = self.config.tokens
-        if self._dropout is None:
-            return make_pair_batch(self._store, examples, tokens)
+    def _with_dropout(self, examples: Ids, position: DataPosition) -> "TokenBatch":
+        """The batch of these examples, tokenized again with BPE-dropout."""
+        assert self._dropout is not None
         random = np.random.default_rng([self.config.training.seed, position.epoch, position.batch])
         sources, targets = (
             [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
             for column in self._store.columns
         )
-        return pair_batch_from_ids(sources, targets, tokens)
+        return _tensors(pair_batch_from_ids(sources, targets, self.config.tokens))
 
     def _loss(self, store: TokenStore, check: Check) -> float:
         """Cross entropy per token, without label smoothing."""

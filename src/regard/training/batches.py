@@ -5,9 +5,9 @@ Fields of a batch are tensors, mappings from names to tensors, or None. Tasks bu
 B examples · S source length · T target length
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.nn.layout import PaddingMask
 
 IGNORED_LABEL = -1  # marks positions without a label
+BatchT = TypeVar("BatchT", bound="Batch")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,41 @@ class Batch:
             return None if value is None else function(value)
 
         return type(self)(**{item.name: mapped(getattr(self, item.name)) for item in fields(self) if item.init})
+
+
+@dataclass(frozen=True)
+class LazyBatch(Batch, Generic[BatchT]):
+    """A batch that is read when a process takes its rows: each process reads only its own.
+
+    How many targets the whole batch has is known from the lengths of its examples.
+    """
+
+    num_examples: int
+    num_targets: int
+    lengths: Sequence[Tensor]  # (B,) number of tokens of each row, of each side
+    gather: Callable[[int, int], BatchT]  # reads the rows of a process, by rank and number of processes
+
+    @property
+    def examples(self) -> int:
+        """Number of rows."""
+        return self.num_examples
+
+    @property
+    def targets(self) -> int:
+        """Number of predictions that the loss is summed over."""
+        return self.num_targets
+
+    def shard(self, rank: int, world_size: int) -> BatchT:  # type: ignore[override]  # the rows themselves
+        """The examples of one process: rows `rank`, `rank + world_size`, …, padded as in the whole batch."""
+        return self.gather(rank, world_size)
+
+    def to(self, device: torch.device) -> BatchT:  # type: ignore[override]
+        """All rows on a device."""
+        return self.gather(0, 1).to(device)
+
+    def repeated(self) -> BatchT:  # type: ignore[override]
+        """All rows followed by all rows again."""
+        return self.gather(0, 1).repeated()
 
 
 @dataclass(frozen=True)
