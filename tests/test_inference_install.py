@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from regard.interop.ctranslate2_support import unsupported_reason
 from safetensors.torch import save_file
 
 from family import FAMILY
@@ -25,7 +26,6 @@ from regard.config import (
     SinusoidalPositionsConfig,
 )
 from regard.errors import ModelError
-from regard.interop.ctranslate2_support import unsupported_reason
 from regard.interop.weight_arrays import read_arrays, stored_shapes
 from regard.models.assembly import build_meta
 from regard.models.folder import load_network, named_tensors

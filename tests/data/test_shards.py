@@ -186,7 +186,7 @@ def test_training_data_are_read_twice(
     from regard.config import ConfigSource, load_sources
     from regard.training.display import ProgressDisplay
     from regard.training.run_folder import RunFolder
-    from regard.training.runner import _prepare
+    from regard.training.runner import prepare_run
     from regard.training.setup import config_of, start_run
     from regard.training.shutdown import StopRequest
     from regard.training.task import NetworkTask, get_task
@@ -205,12 +205,12 @@ def test_training_data_are_read_twice(
     with run.lock():
         start_run(run, TrainRequest(sources, run.folder, task=task if automatic else None), display, stop)
         settings_of_run = config_of(run)
-        prepared = _prepare(run, definition, settings_of_run, run.read_info()["key"], display, stop)
+        prepared = prepare_run(run, definition, settings_of_run, run.read_info()["key"], display, stop)
         assert opened[name] == 2
         assert run.read_info()["key"] == data_key(settings_of_run)
         assert len(prepared.train.store) > 0
         opened.clear()
-        _prepare(run, definition, settings_of_run, run.read_info()["key"], display, stop)
+        prepare_run(run, definition, settings_of_run, run.read_info()["key"], display, stop)
         assert not opened
         assert not (run.data / SCAN_FILE).exists()
 

@@ -14,8 +14,9 @@ from regard.models import build
 from regard.models.assembly import build_meta
 from regard.models.summary import summarize
 from regard.nn import cpu
+from regard.training.batches import TokenBatch
 from regard.training.device_specs import DEVICES, GB, GIB, Device, custom_device, find_device, parse_devices
-from regard.training.losses import CausalLMObjective, TokenBatch
+from regard.training.losses import CausalLMObjective
 from regard.training.planner import (
     Layout,
     LayoutPlan,

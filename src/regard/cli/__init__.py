@@ -37,6 +37,7 @@ from regard.cli import (
     model_files,
     plan,
     plot,
+    prepare,
     score,
     serve,
     train,
@@ -65,6 +66,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {  # function and end of `--help`
     "demo": (demo.run, demo.EXAMPLES),
     "train": (train.run, train.EXAMPLES),
+    "prepare": (prepare.run, prepare.EXAMPLES),
     "translate": (translate.run, translate.EXAMPLES),
     "generate": (generate.run, generate.EXAMPLES),
     "serve": (serve.run, serve.EXAMPLES),

@@ -256,6 +256,19 @@ def _sources(
     return sources + load_sources(None, settings)
 
 
+def config_sources(
+    task_or_file: str, folder: Path | None, preset: str | None, options: dict[str, Any], settings: list[str]
+) -> "tuple[str | None, list[ConfigSource]]":
+    """Return the name of the task, None for a TOML file, and the sources of the settings."""
+    from regard.training.task import get_task
+
+    if not _is_file(task_or_file):
+        task_or_file = TASK_REGISTRY.resolve(task_or_file)
+    task = get_task(task_or_file) if task_or_file in TASK_REGISTRY else None
+    sources = _sources(task_or_file, task, folder, preset, options, settings, resume=False)
+    return None if task is None else task.name, sources
+
+
 def _run_folder(task_or_file: str | None, out: Path | None) -> Path:
     """Return the run folder: --out, or runs/ with the name of the task or file."""
     if out is not None:

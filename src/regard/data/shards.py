@@ -111,8 +111,8 @@ class ShardedBuild(Generic[E]):
         with explain_write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         number = -1
-        with executor(self.encoder, self.workers, self.cluster) as encode:
-            for number, (size, encoded_shard) in enumerate(self._encoded(chunks, encode)):
+        with executor(self.encoder, self.workers, self.cluster) as (encode, parallel):
+            for number, (size, encoded_shard) in enumerate(self._encoded(chunks, encode, parallel)):
                 if encoded_shard is not None:
                     self._save(number, size, encoded_shard)
                 done += size
@@ -136,14 +136,16 @@ class ShardedBuild(Generic[E]):
         if chunk:
             yield chunk
 
-    def _encoded(self, chunks: Iterator[Chunk[E]], encode: "Submit[E]") -> Iterator[tuple[int, Encoded | None]]:
+    def _encoded(
+        self, chunks: Iterator[Chunk[E]], encode: "Submit[E]", parallel: int
+    ) -> Iterator[tuple[int, Encoded | None]]:
         """Yield the size of each shard and its rows in order; None for a shard that was finished before."""
         window: deque[tuple[int, Future[Encoded] | None]] = deque()
         for number, chunk in enumerate(chunks):
             finished = self._is_finished(number, len(chunk))
             window.append((len(chunk), None if finished else encode(chunk)))
             del chunk
-            while window and (len(window) > self.workers + 1 or window[0][1] is None or window[0][1].done()):
+            while window and (len(window) > parallel + 1 or window[0][1] is None or window[0][1].done()):
                 size, future = window.popleft()
                 yield size, None if future is None else future.result()
         for size, future in window:
@@ -262,15 +264,15 @@ Submit = Callable[[Chunk[E]], "Future[Encoded]"]
 
 
 @contextmanager
-def executor(encoder: ShardEncoder[E], workers: int, cluster: str) -> "Iterator[Submit[E]]":
-    """Yield a function that tokenizes a shard: in this process, or in the background in workers or by Ray."""
+def executor(encoder: ShardEncoder[E], workers: int, cluster: str) -> "Iterator[tuple[Submit[E], int]]":
+    """Yield a function that tokenizes a shard, and how many it can tokenize at once: here, in workers, or by Ray."""
     if cluster == "ray":
         from regard.data.ray_shards import ray_submit
 
         yield ray_submit(encoder)
     elif workers > 1:
         with _Workers(encoder, workers) as pool:
-            yield pool.submit
+            yield pool.submit, workers
     else:
 
         def encode(chunk: Chunk[E]) -> Future[Encoded]:
@@ -278,7 +280,7 @@ def executor(encoder: ShardEncoder[E], workers: int, cluster: str) -> "Iterator[
             future.set_result(encoder(chunk))
             return future
 
-        yield encode
+        yield encode, 1
 
 
 class _Workers(Generic[E]):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.data.corpus_scan import ReportProgress, discard_scan
+from regard.data.datasets import Datasets, dataset_splits
 from regard.data.preparation import PreparedData
 from regard.data.store import verified_stores
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
@@ -32,6 +33,7 @@ from regard.training.run_folder import RunFolder
 from regard.training.setup import (
     TrainRequest,
     config_of,
+    dataset_path,
     prepared_folder,
     progress_callback,
     resume_run,
@@ -47,7 +49,7 @@ from regard.training.trainer import Trainer
 def train(
     config_or_path: Config | str | Path,
     *,
-    data: str | Path | Sequence[str | Path] | None = None,
+    data: str | Path | Sequence[str | Path] | Datasets | None = None,
     out: str | Path,
     resume: bool = False,
     device: str = "auto",
@@ -57,8 +59,9 @@ def train(
     """Train a network, and write everything to the folder `out`.
 
     `config_or_path` is a config, the name of a preset, or a TOML file; `data` are files to train on, which override
-    its `data.train`. With `resume`, a run in `out` is continued. `device` is "auto", "cpu", "cuda", "cuda:N" or "mps".
-    `callbacks` are called as it trains.
+    its `data.train`, or a dataset such as those of Hugging Face `datasets`, which is saved in the run folder. With
+    `resume`, a run in `out` is continued. `device` is "auto", "cpu", "cuda", "cuda:N" or "mps". `callbacks` are called
+    as it trains.
 
     run = regard.train("tiny", data="pairs.tsv", out="runs/mine")
     model = regard.load(run.best)
@@ -68,11 +71,14 @@ def train(
         sources = [ConfigSource("regard.train", values)]
     else:
         sources = load_sources(config_or_path)
-    if data is not None:
-        files = [str(data)] if isinstance(data, str | Path) else [str(file) for file in data]
-        train_split = {"files": files, "source": [], "target": [], "parses": []}
-        sources.append(ConfigSource("regard.train", {"data": {"train": train_split}}))
-    request = TrainRequest(sources, Path(out), resume, command=["regard.train"], device=device)
+    datasets = dataset_splits(data) or {}
+    splits = {name: [str(dataset_path(Path(out), name))] for name in datasets}
+    if data is not None and not datasets:
+        splits = {"train": [str(data)] if isinstance(data, str | Path) else [str(file) for file in data]}
+    if splits:
+        values = {name: {"files": files, "source": [], "target": [], "parses": []} for name, files in splits.items()}
+        sources.append(ConfigSource("regard.train", {"data": values}))
+    request = TrainRequest(sources, Path(out), resume, command=["regard.train"], device=device, datasets=datasets)
     return run_training(request, display, callbacks)
 
 
@@ -120,12 +126,12 @@ def _train(
     task, info = task_of(config), run.read_info()
     with process_group.fail_together():
         if process_group.is_first:
-            prepared = _prepare(run, task, config, info["key"], display, stop)
+            prepared = prepare_run(run, task, config, info["key"], display, stop)
             run.write("tokenizer.json", prepared.tokenizer.to_json().decode())
     with process_group.fail_together():
         if not process_group.is_first:
             with verified_stores():  # the first process has read every byte of them
-                prepared = _prepare(run, task, config, info["key"], display, stop)
+                prepared = prepare_run(run, task, config, info["key"], display, stop)
     vocab_size, config = config.model.vocab_size, _final_config(task, config, prepared)
     if config.model.vocab_size != vocab_size:
         tokens = f"{config.model.vocab_size:,} tokens"
@@ -221,9 +227,10 @@ def _failure(error: BaseException) -> dict[str, str | None]:
     return {"status": "failed", "failure": message}
 
 
-def _prepare(
+def prepare_run(
     run: RunFolder, task: NetworkTask, config: Config, key: str, display: ProgressDisplay, stop: StopRequest
 ) -> PreparedData:
+    """Prepare the data of a run, or load what is prepared."""
     folder, report = prepared_folder(run, config, key), progress_callback(run, display, stop)
     prepared = task.prepare(folder, key, with_run_files(run, config, read=False), report)
     discard_scan(folder)

@@ -2,8 +2,8 @@
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_tom
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
 from regard.data.corpus_scan import ReportProgress, corpus_scan
+from regard.data.datasets import save_dataset
 from regard.data.lines import STANDARD_INPUT
 from regard.data.preparation import data_key, has_tokenizer, spool_stdin
 from regard.data.remote import file_exists, is_url
@@ -83,6 +84,8 @@ class TrainRequest:
     """The command line, for run.json."""
     device: str = "auto"
     """The device, by name: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
+    datasets: Mapping[str, Iterable[Mapping[str, object]]] = field(default_factory=dict)
+    """Datasets of a Python program by split, which are saved in the run folder: see `dataset_path`."""
 
     @property
     def automatic(self) -> bool:
@@ -96,6 +99,8 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         raise RunError(f"{run.folder}: already holds a run; add --resume to continue it, or choose another --out.")
     run.remove_partial_files()
     (run.folder / STDIN_COPY).unlink(missing_ok=True)  # of an attempt that failed before training
+    for name, dataset in request.datasets.items():
+        save_dataset(dataset, dataset_path(run.folder, name))
     sources = list(request.sources)
     start = start_from_source(sources, by_command=request.automatic)
     if start is not None:  # overrides the defaults of the task, and is overridden by the user
@@ -328,6 +333,11 @@ def progress_callback(run: RunFolder, display: ProgressDisplay, stop: StopReques
         display.count(what, count, None)
 
     return report
+
+
+def dataset_path(folder: Path, split: str) -> Path:
+    """The file of a run folder with a dataset that a Python program passed."""
+    return folder / f"dataset-{split}.jsonl"
 
 
 def timestamp() -> str:

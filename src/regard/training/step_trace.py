@@ -32,7 +32,8 @@ from regard.nn import Block, cpu
 from regard.nn.functional import autocast
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.transformer import FeedForward, GatedFeedForward
-from regard.training.losses import CausalLMObjective, TokenBatch, smoothed_cross_entropy, training_objective
+from regard.training.batches import TokenBatch
+from regard.training.losses import CausalLMObjective, smoothed_cross_entropy, training_objective
 
 Kind = Literal["matmul", "batched matmul", "attention", "elementwise", "transcendental", "random", "gather", "view"]
 MATMULS = ("mm", "addmm", "addmm_")
