@@ -19,6 +19,7 @@ from regard.config.base import (
     VariantConfig,
 )
 from regard.config.data import CorpusConfig
+from regard.config.parallel import DdpConfig, ParallelConfig
 from regard.registry import Registry
 
 ParameterRole = Literal["embedding", "matrix", "norm-bias", "head"]
@@ -275,6 +276,10 @@ class TrainingConfig(BaseConfig):
     """Steps between two lines of metrics.jsonl."""
     threads: Size | None = None
     """Number of CPU threads; all cores by default."""
+    parallel: ParallelConfig = DdpConfig()
+    """Division among processes: `ddp`, `fsdp`, `tensor` or a registered one; a single process ignores it."""
+    collective_timeout_minutes: PositiveFloat = 10.0
+    """Minutes after which a run fails if one of its processes does not take part in an exchange of gradients."""
 
     @field_validator("parameter_groups")
     @classmethod

@@ -28,6 +28,8 @@ from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, bia
 class MultiHeadAttention(ExposedModule):
     """Base of self- and cross-attention: taps on q, k and v, the kernel, and the output projection."""
 
+    _heads: tuple[int, ...]  # of each fused projection
+
     def __init__(
         self,
         width: int,
@@ -56,6 +58,17 @@ class MultiHeadAttention(ExposedModule):
     def output_product(self) -> MatrixProduct:
         """The factors of what the layer returns."""
         return MatrixProduct("concatenation", "W_o", bias_name(self.output, "o"))
+
+    @property
+    def fused_projections(self) -> dict[str, list[int]]:
+        """The linear layers that compute several projections at once, by name, with the width of each projection."""
+        raise NotImplementedError
+
+    def keep_heads(self, parts: int) -> None:
+        """Compute one of `parts` equal shares of the heads; the rows of the projections must be divided likewise."""
+        self.heads //= parts
+        self.kv_heads //= parts
+        self._heads = tuple(heads // parts for heads in self._heads)
 
     def flops(self, keys: int) -> int:
         """Return the floating-point operations per query inside the heads, with this many keys."""
@@ -146,6 +159,10 @@ class SelfAttention(MultiHeadAttention):
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
 
+    @property
+    def fused_projections(self) -> dict[str, list[int]]:
+        return {"query_key_value": self.sizes}
+
     def flops(self, keys: int) -> int:
         return super().flops(keys) + self.positions.flops()
 
@@ -193,6 +210,10 @@ class CrossAttention(MultiHeadAttention):
         beams = len(q) // len(k)
         out = self.kernel(_beams_to_queries(q, beams), self.k(k), self.v(v), layout)
         return self._join(_queries_to_beams(out, beams), layout)
+
+    @property
+    def fused_projections(self) -> dict[str, list[int]]:
+        return {"key_value": self.sizes}
 
     def points(self) -> Iterator[Point]:
         for point in self._points(self.query, self.key_value, "/encoder.states", Positions()):

@@ -129,12 +129,13 @@ class BoundBidirectionalLM(BoundLanguageModeling):
 
         from regard.training.losses import BidirectionalLMObjective
 
-        objective, forward, backward, tokens = BidirectionalLMObjective(self._bidirectional, 0.0), 0.0, 0.0, 0
+        objective, forward, backward, tokens = BidirectionalLMObjective(self._bidirectional, 0.0), 0.0, 0.0, 0.0
         with torch.no_grad():
             for batch in self._validation_batches(split, check):
                 first, second = objective.losses(_bidirectional(batch))
                 forward, backward = forward + float(first.cross_entropy), backward + float(second.cross_entropy)
                 tokens += first.targets
+        forward, backward, tokens = self.share.total([forward, backward, tokens])
         loss = (forward + backward) / (2 * tokens)
         scores = {
             "loss": loss,

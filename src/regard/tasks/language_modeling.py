@@ -47,6 +47,7 @@ from regard.training.automatic_settings import (
 )
 from regard.training.display import Sample
 from regard.training.task import (
+    ALL_WORK,
     Ability,
     Check,
     Evaluation,
@@ -177,6 +178,7 @@ class BoundLanguageModeling:
     """Batches, objective and validation of a language model."""
 
     unit = "tokens"
+    share = ALL_WORK
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
         from regard.models.summary import FlopCounter
@@ -242,23 +244,24 @@ class BoundLanguageModeling:
 
         from regard.training.losses import CausalLMObjective
 
-        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0
+        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0.0
         with torch.no_grad():
             for batch in self._validation_batches(split, check):
                 loss = objective(batch)
                 total, targets = total + float(loss.cross_entropy), targets + loss.targets
+            total, targets = self.share.total([total, targets])
             scores = {"loss": total / targets, "perplexity": perplexity(total / targets)}
             # an unknown token costs the same whatever its text is, so that the text would look too cheap
             if not split.unknown_tokens(self.tokenizer) and (size := self._bytes(split)):
                 scores["bits_per_byte"] = total / math.log(2) / size
-            return ValidationResult(scores, list(self._samples(split, check)))
+            return ValidationResult(scores, list(self._samples(split, check)) if self.share.rank == 0 else [])
 
     def _validation_batches(self, split: PreparedSplit, check: Check) -> "Iterator[TokenBatch]":
-        """Every token of a split once, in order, on the device of the network."""
+        """Every token of a split once, in order, on the device of the network; the share of this process."""
         (column,) = split.store.columns
         tokens, device = self.config.training.batch_tokens, device_of(self.network)
-        for batch in validation_batches(
-            column, self.context_length, tokens, self.config.tokens, separate=self._separate
+        for batch in self.share.own(
+            validation_batches(column, self.context_length, tokens, self.config.tokens, separate=self._separate)
         ):
             check()
             yield _tensors(batch).to(device)

@@ -42,6 +42,7 @@ from regard.training.automatic_settings import (
 )
 from regard.training.display import Sample
 from regard.training.task import (
+    ALL_WORK,
     Ability,
     Check,
     Evaluation,
@@ -170,6 +171,7 @@ class BoundMaskedLM:
     """Batches, objective and validation of a masked language model."""
 
     unit = "tokens"
+    share = ALL_WORK
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
         from regard.models.network import EncoderNetwork
@@ -227,10 +229,10 @@ class BoundMaskedLM:
 
         from regard.training.losses import MaskedLMObjective, smoothed_cross_entropy
 
-        objective, total, correct, targets = MaskedLMObjective(self._encoder, 0.0), 0.0, 0, 0
+        objective, total, correct, targets = MaskedLMObjective(self._encoder, 0.0), 0.0, 0.0, 0.0
         device = device_of(self.network)
         with torch.no_grad():
-            for number, batch in enumerate(self._passages(split).validation_batches()):
+            for number, batch in self.share.own(enumerate(self._passages(split).validation_batches())):
                 check()
                 masked = self._masker.apply(
                     batch.ids, MaskingDraws.sample(batch.ids.shape, np.random.default_rng([number]))
@@ -240,9 +242,10 @@ class BoundMaskedLM:
                 total += float(smoothed_cross_entropy(logits, originals).cross_entropy)
                 correct += int((logits.argmax(-1) == originals).sum())
                 targets += len(originals)
+            total, correct, targets = self.share.total([total, correct, targets])
             loss = total / targets
             scores = {"loss": loss, "perplexity": perplexity(loss), "accuracy": correct / targets}
-            return ValidationResult(scores, list(self._samples(split, check)))
+            return ValidationResult(scores, list(self._samples(split, check)) if self.share.rank == 0 else [])
 
     def _samples(self, split: PreparedSplit, check: Check) -> Iterator[Sample]:
         """Evenly spaced pieces of the text, the same at each validation: masked, original, and filled by the model."""

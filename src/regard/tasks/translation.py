@@ -57,6 +57,7 @@ from regard.training.automatic_settings import (
 )
 from regard.training.display import Sample
 from regard.training.task import (
+    ALL_WORK,
     Ability,
     BoundTask,
     Check,
@@ -232,6 +233,7 @@ class BoundTranslation:
     """Batches, objective and validation of a translator."""
 
     unit = "tokens"
+    share = ALL_WORK
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
         from regard.models.summary import FlopCounter
@@ -342,13 +344,14 @@ class BoundTranslation:
 
         from regard.training.losses import CausalLMObjective
 
-        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0
+        objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0.0
         device = device_of(self.network)
-        for examples in BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0):
+        for examples in self.share.own(BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0)):
             check()
             with torch.no_grad():
                 loss = objective(_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
             total, targets = total + float(loss.cross_entropy), targets + loss.targets
+        total, targets = self.share.total([total, targets])
         return total / targets
 
     def _measure(
@@ -359,7 +362,8 @@ class BoundTranslation:
         if not sentences:
             return ValidationResult(scores)
         pairs, settings = [sentence.pair for sentence in sentences], self.config.validation
-        outputs = [translation.text for translation in self._translate(pairs, options, check)]
+        own = list(self.share.own(pairs))
+        outputs = self.share.merge([translation.text for translation in self._translate(own, options, check)])
         references = [sentence.references for sentence in sentences]
         metrics = score_translations(outputs, references, bleu_tokenizer=settings.bleu_tokenizer)
         scores |= {**metrics.values, "sentences": len(sentences)}

@@ -15,6 +15,7 @@ from regard.models import LoadedNetwork, load_network, save
 from regard.models.folder import check_tensors, named_tensors, read_tensors
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_file
 from regard.training.checkpoint import restore_network
+from regard.training.distributed import local_part
 from regard.training.run_folder import RunFolder
 
 TRAINING_ONLY = {"dropout", "attention_dropout", "activation_dropout"}  # settings that inference does not use
@@ -35,8 +36,8 @@ class MovingAverage:
     def update(self, step: int) -> None:
         """Add the weights after a step."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        weights = list(named_tensors(self.network).values())
-        torch._foreach_lerp_(list(self.tensors.values()), weights, 1 - decay)
+        weights = [local_part(tensor) for tensor in named_tensors(self.network).values()]
+        torch._foreach_lerp_([local_part(tensor) for tensor in self.tensors.values()], weights, 1 - decay)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the average of a checkpoint."""

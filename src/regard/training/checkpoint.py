@@ -1,5 +1,8 @@
 """Checkpoints: the complete state of training, one safetensors file each.
 
+Networks that are divided among processes have folders instead, see `sharded_checkpoint`; both can be resumed from with
+any number of processes.
+
 A checkpoint is written atomically and the one before it is kept, so that after a kill, a full disk or a damaged file
 there is an intact one. A digest of the tensors is checked when a checkpoint is read.
 
@@ -10,10 +13,11 @@ uninterrupted one; checkpoints have no state of a random generator.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,10 +29,12 @@ from regard.data.batching import DataPosition
 from regard.errors import RunError, RunFolderError
 from regard.files import atomic_path, write_error_message
 from regard.models.folder import named_tensors
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.optimizers import UpdateResult, single_optimizers
 
 CHECKPOINTS_KEPT = 2
 CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
+CHECKPOINT_FOLDER_NAME = re.compile(r"step-(\d+)")
 
 
 @dataclass
@@ -85,6 +91,13 @@ class TrainingState:
         return cls(**{**values, "position": position, "interval": interval})
 
 
+class TensorSpec(NamedTuple):
+    """Shape and dtype of a tensor."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of training, and the tensors of the network, the optimizer and the moving average by name."""
@@ -92,21 +105,58 @@ class Checkpoint:
     state: TrainingState
     tensors: Mapping[str, Tensor]
 
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape and dtype of each tensor, by name."""
+        return {name: TensorSpec(tensor.shape, tensor.dtype) for name, tensor in self.tensors.items()}
+
     def part(self, name: str) -> dict[str, Tensor]:
         """The tensors of one part, such as `network`."""
         prefix = f"{name}/"
         return {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items() if key.startswith(prefix)}
 
 
+class CheckpointSaver:
+    """Saves checkpoints of networks that every process has: the first process writes a file."""
+
+    def __init__(self, folder: Path, process_group: ProcessGroup, on_saved: Callable[[int, Path], None]) -> None:
+        """`on_saved` is called in the first process with the step and the path of each checkpoint that is on disk."""
+        self.folder = folder
+        self.process_group = process_group
+        self.on_saved = on_saved
+
+    def save(self, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]], *, wait: bool = False) -> None:
+        """Save a checkpoint; with `wait`, it is on disk when this returns. Every process must call this."""
+        if self.process_group.is_first:
+            self.on_saved(state.step, write_checkpoint(self.folder, state, parts))
+
+    def finish(self) -> None:
+        """Wait until all checkpoints are on disk."""
+
+
+def flatten_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of all parts, by part and name."""
+    return {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+
+
 def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]]) -> Path:
     """Write a checkpoint, remove all but the last ones, and return its path."""
-    tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+    tensors = flatten_parts(parts)
     metadata = {"state": json.dumps(state.as_dict()), "digest": _digest(tensors)}
     checkpoint = folder / f"step-{state.step:09d}.safetensors"
     write_tensors(checkpoint, tensors, metadata)
-    for path in _newest_first(folder)[CHECKPOINTS_KEPT:]:
-        path.unlink(missing_ok=True)
+    remove_old_checkpoints(folder)
     return checkpoint
+
+
+def remove_old_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints but the last ones."""
+    for path in _newest_first(folder)[CHECKPOINTS_KEPT:]:
+        if path.is_dir():  # at once: a part of a folder would look like a damaged checkpoint
+            path = path.rename(path.with_name(f".{path.name}-old"))
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -121,11 +171,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None
 
 
-def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
+def checkpoints(folder: Path, process_group: ProcessGroup = SINGLE_PROCESS) -> Iterator[Checkpoint | str]:
     """The checkpoints of a folder, the newest first; instead of a damaged one, a message about it."""
     for path in _newest_first(folder):
         try:
-            yield _read(path)
+            yield _read_folder(path, process_group) if path.is_dir() else _read(path)
         except OSError as error:
             yield f"{path}: cannot be read ({error.strerror or error})"
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -133,8 +183,14 @@ def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
+    """Files and folders by their step; of the same step, the one that was written last comes first."""
     paths = folder.iterdir() if folder.is_dir() else []
-    return sorted((path for path in paths if CHECKPOINT_NAME.fullmatch(path.name)), key=lambda path: path.name)[::-1]
+    steps = {}
+    for path in paths:
+        match = (CHECKPOINT_FOLDER_NAME if path.is_dir() else CHECKPOINT_NAME).fullmatch(path.name)
+        if match is not None:
+            steps[path] = (int(match[1]), path.stat().st_mtime_ns)
+    return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -146,6 +202,12 @@ def _read(path: Path) -> Checkpoint:
     if metadata["digest"] != _digest(tensors):
         raise ValueError("its digest does not match its content")
     return Checkpoint(TrainingState.from_dict(json.loads(metadata["state"])), tensors)
+
+
+def _read_folder(path: Path, process_group: ProcessGroup) -> Checkpoint:
+    from regard.training.sharded_checkpoint import read_sharded  # it imports much that single processes do not need
+
+    return read_sharded(path, process_group)
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -183,8 +245,19 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, tens
         for group in single.param_groups:
             for parameter in group["params"]:
                 if (name := names[id(parameter)]) in states:
-                    on_device = {key: tensor.to(parameter.device) for key, tensor in states[name].items()}
-                    single.state[parameter] = on_device
+                    single.state[parameter] = {
+                        key: tensor.to(restored_device(parameter, group, tensor.shape))
+                        for key, tensor in states[name].items()
+                    }
+
+
+def restored_device(parameter: Tensor, group: Mapping[str, Any], shape: torch.Size) -> torch.device:
+    """The device of a tensor of the optimizer state: the parameter's, but torch keeps scalars on the CPU.
+
+    A fused or capturable optimizer, which reads the number of steps on the device, is the exception.
+    """
+    on_device = len(shape) > 0 or group.get("fused") or group.get("capturable")
+    return parameter.device if on_device else torch.device("cpu")
 
 
 def restore_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -11,19 +11,26 @@ a part of each batch, give the gradient of one large batch.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from regard.config import AdamConfig, AdamWConfig, OptimizerConfig, ParameterGroupConfig, ParameterRole
 from regard.errors import ConfigError
 from regard.nn.functional import autocast
 from regard.training.batches import Batch
-from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
+from regard.training.distributed import (
+    SINGLE_PROCESS,
+    ProcessGroup,
+    canonical_name,
+    clip_gradients,
+    gradient_norm,
+    mesh_of,
+    no_sync,
+)
 
 ParameterGroup = dict[str, Any]
 HEADS = ("head.", "pooling.", "mixing.", "output.")
@@ -157,10 +164,11 @@ class _Assignment:
 def _assign(
     network: nn.Module, default: OptimizerConfig, groups: Mapping[str, ParameterGroupConfig], layer_decay: float
 ) -> Iterator[_Assignment]:
-    named = dict(network.named_parameters())
-    depths = layer_depths(list(named)) if layer_decay != 1 else dict.fromkeys(named, 0)
+    named = [(canonical_name(name), parameter) for name, parameter in network.named_parameters()]
+    names = [name for name, _ in named]
+    depths = layer_depths(names) if layer_decay != 1 else dict.fromkeys(names, 0)
     unmatched = {key: group for key, group in groups.items() if group.match is not None}  # a role may be absent
-    for name, parameter in named.items():
+    for name, parameter in named:
         key = next((key for key, group in groups.items() if _matches(group, name, parameter)), None)
         group = groups[key] if key is not None else ParameterGroupConfig.model_construct()
         unmatched.pop(key or "", None)
@@ -174,7 +182,7 @@ def _assign(
     if unmatched:
         raise ConfigError(
             f"training.parameter_groups.{next(iter(unmatched))}: matches no parameter of the network that an earlier "
-            f"group does not match; the names are such as {', '.join(list(named)[:3])}."
+            f"group does not match; the names are such as {', '.join(names[:3])}."
         )
 
 
@@ -184,13 +192,17 @@ def _matches(group: ParameterGroupConfig, name: str, parameter: nn.Parameter) ->
 
 
 def _parameter_groups(parameters: Sequence[_Assignment]) -> list[ParameterGroup]:
-    """Parameters with equal settings together, as torch's optimizers take them; matrices before vectors."""
-    groups: dict[tuple[tuple[str, float], ...], list[nn.Parameter]] = {}
+    """Parameters with equal settings together, as torch's optimizers take them; matrices before vectors.
+
+    Parameters that are divided among processes in different ways are in different groups.
+    """
+    groups: dict[tuple[object, ...], list[nn.Parameter]] = {}
     decay = any("weight_decay" in parameter.settings for parameter in parameters)
     in_order = sorted(parameters, key=lambda one: one.parameter.dim() <= 1) if decay else parameters
     for assignment in in_order:
-        groups.setdefault(tuple(assignment.settings.items()), []).append(assignment.parameter)
-    return [{"params": members, **dict(settings)} for settings, members in groups.items()]
+        key = (mesh_of(assignment.parameter), *assignment.settings.items())
+        groups.setdefault(key, []).append(assignment.parameter)
+    return [{"params": members, **dict(settings)} for (_, *settings), members in groups.items()]
 
 
 @dataclass(frozen=True)
@@ -234,7 +246,7 @@ def update(
         weight = process_group.world_size / targets  # gradients are averaged over processes, and should be summed
         if shard.examples == 0:  # fewer examples than processes: take part with weight 0
             shard, weight = batch.local(0, process_group.world_size, device), 0.0
-        with _no_sync(objective) if number < len(batches) else nullcontext():
+        with no_sync(objective) if number < len(batches) else nullcontext():
             with autocast(matmul_dtype, process_group.device):
                 loss = objective(shard)
             scaled = loss.loss * weight
@@ -245,7 +257,7 @@ def update(
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if scaler is not None:
         scaler.unscale(optimizer)
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+    norm = gradient_norm(parameters)
     total_loss, cross_entropy, grad_norm = torch.cat([sums, norm.to(sums.dtype)[None]]).tolist()
     overflow = scaler is not None and not math.isfinite(grad_norm) and scaler.can_shrink()
     # Some kernels hide a NaN from the loss, but none from every gradient: check the norm too.
@@ -256,7 +268,7 @@ def update(
     if overflow:
         return UpdateResult(total_loss, cross_entropy, targets, 0.0)
     if max_grad_norm:
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
+        clip_gradients(parameters, max_grad_norm, norm)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_multiplier", 1.0)
     optimizer.step()
@@ -291,11 +303,3 @@ class LossScaler(torch.amp.GradScaler):
         if tensors:
             scale, tracker = float(tensors["scale"]), int(tensors["growth_tracker"])
             self.load_state_dict({**self.state_dict(), "scale": scale, "_growth_tracker": tracker})
-
-
-def _no_sync(objective: nn.Module) -> AbstractContextManager[None]:
-    """Do not exchange gradients between processes: that happens once per update."""
-    context: AbstractContextManager[None] = nullcontext()
-    if isinstance(objective, DistributedDataParallel):
-        context = objective.no_sync()
-    return context

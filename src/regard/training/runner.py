@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,17 @@ from regard.data.store import verified_stores
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.machine import keep_freed_memory
 from regard.models import build
+from regard.models.assembly import build_meta
 from regard.models.folder import read_tensors
 from regard.models.folder_files import WEIGHTS_FILE
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
-from regard.training.distributed import ProcessGroup, joined_process_group
+from regard.training.distributed import ProcessGroup, joined_process_group, set_collective_timeout
 from regard.training.environment import environment, matmul_peak
 from regard.training.fine_tuning import BaseValidation, find_base_validation, mix_in
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
+from regard.training.parallel import Parallelism
 from regard.training.report import write_report
 from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
 from regard.training.run_folder import RunFolder
@@ -96,7 +99,8 @@ def run_training(
         stop = stack.enter_context(stop_on_signal())
         display = ResilientDisplay(display) if process_group.is_first and display is not None else ProgressDisplay()
         stack.callback(display.close)
-        stack.enter_context(rank_zero_errors())
+        errors = partial(rank_zero_errors, process_group.lost_process, process_group.report_failure)
+        stack.enter_context(errors())
         with process_group.fail_together():
             if process_group.is_first:
                 stack.enter_context(run.lock())
@@ -107,7 +111,7 @@ def run_training(
                         raise ConfigError(f"{run.folder}: holds no run to resume; check --out.")
                     else:
                         start_run(run, request, display, stop)
-        with _recording_failure(run, process_group), rank_zero_errors():
+        with _recording_failure(run, process_group), errors():
             summary = _train(run, process_group, display, stop, callbacks)
         return Run(request.out, summary)
 
@@ -121,6 +125,9 @@ def _train(
 ) -> list[str]:
     """Prepare the data, build the network, train it and measure the result; returns the summary of the results."""
     config = config_of(run)
+    set_collective_timeout(process_group, config.training.collective_timeout_minutes)
+    parallel: Parallelism = config.training.parallel.build(process_group)
+    parallel.check(config)
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
     task, info = task_of(config), run.read_info()
@@ -151,6 +158,7 @@ def _train(
     if config.training.freeze_encoder:
         freeze_encoder(network)
     bound = task.bind(config, prepared, network)
+    evaluation = task.bind(config, prepared, build_meta(config.model)) if parallel.sharded else None
     peak = matmul_peak(config.training.precision, info.get("environment", {}), process_group)
     trainer = Trainer(
         run,
@@ -160,11 +168,13 @@ def _train(
         peak_flops=process_group.world_size * peak.gflops * 1e9,
         matmul_dtype=peak.matmul_dtype,
         process_group=process_group,
+        parallel=parallel,
+        evaluation=evaluation,
         display=display,
         callbacks=[*tensorboard_callbacks(run.folder / "tensorboard"), *callbacks] if process_group.is_first else [],
     )
     if process_group.is_first:
-        parameters = sum(parameter.numel() for parameter in network.parameters())
+        parameters = sum(parameter.numel() for parameter in trainer.network.parameters())
         run.update_info(
             status="training",
             failure=None,
@@ -185,7 +195,7 @@ def _train(
                 "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
             )
     with process_group.fail_together():
-        checkpoint = _latest_checkpoint(run, display)
+        checkpoint = _latest_checkpoint(run, display, process_group)
     if checkpoint is not None:
         trainer.restore(checkpoint)
         is_complete = checkpoint.state.step >= trainer.steps
@@ -196,9 +206,8 @@ def _train(
         for problem in run.appended.restore(trainer.state.file_sizes, trainer.state.file_checksums):
             display.note(problem)
     status = trainer.train()
-    summary = _conclude(run, trainer, status, base) if process_group.is_first else []
-    process_group.barrier()
-    return summary
+    with trainer.evaluation(), process_group.fail_together():  # the others wait for the first, however long it takes
+        return _conclude(run, trainer, status, base) if process_group.is_first else []
 
 
 def _counting(report: ReportProgress) -> Check:
@@ -259,10 +268,10 @@ def _final_config(task: NetworkTask, config: Config, prepared: PreparedData) -> 
     return validate_sources([ConfigSource("the prepared data", values)])
 
 
-def _latest_checkpoint(run: RunFolder, display: ProgressDisplay) -> Checkpoint | None:
+def _latest_checkpoint(run: RunFolder, display: ProgressDisplay, process_group: ProcessGroup) -> Checkpoint | None:
     """The newest checkpoint that is not damaged."""
     damaged: list[str] = []
-    for checkpoint in checkpoints(run.checkpoints):
+    for checkpoint in checkpoints(run.checkpoints, process_group):
         if isinstance(checkpoint, Checkpoint):
             for problem in damaged:
                 display.note(f"{problem}; resuming from the checkpoint before it.")
@@ -321,13 +330,12 @@ def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> boo
 def finish(trainer: Trainer) -> Results:
     """Write `last/`, replace `best/` by the average of the last checkpoints if that is better, and measure the best.
 
-    It is repeatable: a run that is killed here does all of it again.
+    The network has the weights of the last step (`Trainer.evaluation`). It is repeatable: a run that is killed here
+    does all of it again.
     """
-    trainer.network.eval()
     state, best = trainer.state, dict(trainer.state.best_scores or {})
     step = state.best_step
-    with swapped_weights(trainer.network, trainer.average.tensors if trainer.average is not None else None):
-        trainer.save_model("last", state.step, {})
+    trainer.save_model("last", state.step, {})
     scores: dict[str, dict[str, float]] = {}
     average = trainer.average_of_last()
     if average is not None:
@@ -362,9 +370,9 @@ def _best_weights(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def _validated_weights(trainer: Trainer, step: int) -> Mapping[str, Tensor] | None:
-    """The weights that were validated at a step: the current ones, or those saved for averaging."""
+    """The weights that were validated at a step: the current ones (None), or those saved for averaging."""
     if step == trainer.state.step:
-        return trainer.average.tensors if trainer.average is not None else None  # None: the network's own
+        return None
     if step in trainer.state.averaged_steps:
         return read_tensors(trainer.run.weights_path(step))
     raise RunFolderError(

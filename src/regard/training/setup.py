@@ -54,6 +54,8 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.checkpoint_minutes",
     "training.log_every",
     "training.threads",
+    "training.parallel",
+    "training.collective_timeout_minutes",
     "validation",
     "testing",
     "decoding",

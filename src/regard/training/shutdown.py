@@ -8,13 +8,43 @@ This module imports no torch, so that the command can use it before torch is loa
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from regard.errors import RegardError, RunError
 
-OTHER_PROCESS_FAILED = "another process failed and printed why; fix that, and continue with --resume."
+TIMEOUT = (
+    "a process did not answer within training.collective_timeout_minutes: it hangs, or it needs longer for a step; "
+    "look at the output of the others, raise the setting if they are only slow, and continue with --resume."
+)
+
+
+@dataclass(frozen=True)
+class LostProcess:
+    """What is known about a process that is gone, and whether this process should report it."""
+
+    message: str
+    report: bool
+
+
+class LostProcessError(RunError):
+    """Another process is gone; raised by the one process that reports it."""
+
+
+def lost_process_message(lost: Sequence[str]) -> str:
+    """The message about processes that are gone, such as `rank 1 (PID 7 on node2) ended without a message`."""
+    what = "; ".join(lost) or "the connection to another process was lost"
+    return (
+        f"{what}, so that all processes stopped. Its output is above, or in torchrun's --log-dir; torchrun reports the "
+        "exit code or signal of each process below (-9 is SIGKILL: often memory ran out). Fix the cause, and continue "
+        "from the last checkpoint with --resume."
+    )
+
+
+def _this_process_reports() -> LostProcess:
+    return LostProcess(lost_process_message([]), is_rank_zero())
 
 
 class StopRequest:
@@ -62,20 +92,46 @@ def is_rank_zero() -> bool:
 
 
 @contextmanager
-def rank_zero_errors() -> Iterator[None]:
-    """Let only the first process raise errors; the others exit silently with the same exit code."""
+def rank_zero_errors(
+    lost_process: Callable[[], LostProcess] = _this_process_reports,
+    report_failure: Callable[[BaseException], None] = lambda error: None,
+) -> Iterator[None]:
+    """Let only the first process raise errors; the others exit silently with the same exit code.
+
+    `report_failure` is called with the error of this process. If the connection to another process is lost,
+    `lost_process` finds out which one, and whether this process reports it.
+    """
     try:
         yield
+    except LostProcessError:
+        raise
     except RegardError as error:
+        report_failure(error)
         if is_rank_zero():
             raise
         raise SystemExit(error.exit_code) from None
     except RuntimeError as error:
-        if not _is_lost_connection(error):
+        if is_timeout(error):
+            report_failure(timeout := RunError(TIMEOUT))
+            if is_rank_zero():
+                raise timeout from None
+        elif _is_lost_connection(error):
+            lost = lost_process()
+            if lost.report:
+                raise LostProcessError(lost.message) from None
+        else:
+            report_failure(error)
             raise
-        if is_rank_zero():
-            raise RunError(OTHER_PROCESS_FAILED) from None
         raise SystemExit(RegardError.exit_code) from None
+    except Exception as error:
+        report_failure(error)
+        raise
+
+
+def is_timeout(error: RuntimeError) -> bool:
+    """Whether a collective took too long."""
+    text = str(error)
+    return "Timed out waiting" in text or "Watchdog caught collective operation timeout" in text
 
 
 def _is_lost_connection(error: RuntimeError) -> bool:

@@ -8,7 +8,8 @@ at once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 else:
     BatchT = TypeVar("BatchT")
 
+T = TypeVar("T")
 Ability = Literal["translate", "generate", "classify", "tag", "fill", "embed"]
 Check = Callable[[], None]  # called between pieces of long work; raises to interrupt it
 OutputRow = Mapping[str, str | float]
@@ -119,8 +121,54 @@ class TrainedModel(ScoringModel, Protocol):
         ...
 
 
+class WorkShare(Protocol):
+    """The part of a validation that this process computes. A `ProcessGroup` is one.
+
+    All processes must call `total` and `merge` equally often, and get the same results.
+    """
+
+    rank: int
+
+    def own(self, items: Iterable[T]) -> Iterator[T]:
+        """The items that this process works on."""
+        ...
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The sums of the values of all processes."""
+        ...
+
+    def merge(self, results: Sequence[T]) -> list[T]:
+        """The results of all processes for their `own` items, in the order of all items; JSON values."""
+        ...
+
+
+class AllWork:
+    """The share of a process that computes a validation alone."""
+
+    rank = 0
+
+    def own(self, items: Iterable[T]) -> Iterator[T]:
+        """All items."""
+        return iter(items)
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The values."""
+        return list(values)
+
+    def merge(self, results: Sequence[T]) -> list[T]:
+        """The results."""
+        return list(results)
+
+
+ALL_WORK: WorkShare = AllWork()
+
+
 class BoundTask(Protocol[BatchT]):
-    """A task bound to prepared data and a network."""
+    """A task bound to prepared data and a network.
+
+    With several processes, the trainer sets the attribute `share` of tasks that have one (`ALL_WORK` by default) while
+    it calls `validate` in all of them. A task without it computes all in every process.
+    """
 
     unit: str  # what the loss is averaged over: tokens or labels
     network: "Network"
@@ -153,6 +201,18 @@ class BoundTask(Protocol[BatchT]):
     def test(self, check: Check) -> ValidationResult | None:
         """Measure the network on the test data, if there is any."""
         ...
+
+
+@contextmanager
+def shared_work(task: BoundTask[Any], share: WorkShare) -> Iterator[None]:
+    """Let processes compute a validation together, each its share, if the task can."""
+    if hasattr(task, "share"):
+        task.share = share
+    try:
+        yield
+    finally:
+        if hasattr(task, "share"):
+            task.share = ALL_WORK
 
 
 class Task(ABC):

@@ -1,9 +1,12 @@
 """The training loop: update, log, validate, save checkpoints, until the last step or early stopping."""
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,29 +15,21 @@ from regard.config import Config, PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.folder import named_tensors, read_tensors
-from regard.training.averaging import MovingAverage, mean, swapped_weights
+from regard.training.averaging import MovingAverage, mean
 from regard.training.batches import Batch
-from regard.training.checkpoint import (
-    Checkpoint,
-    MetricsInterval,
-    TrainingState,
-    optimizer_tensors,
-    restore_network,
-    restore_optimizer,
-    seed_step,
-    write_checkpoint,
-)
+from regard.training.checkpoint import Checkpoint, MetricsInterval, TrainingState, optimizer_tensors, seed_step
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.environment import configure_layers
 from regard.training.losses import training_objective
 from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, update
+from regard.training.parallel import Parallelism
 from regard.training.prefetch import prefetched
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
 from regard.training.shutdown import StopRequest
-from regard.training.task import BoundTask, ValidationResult
+from regard.training.task import ALL_WORK, BoundTask, ValidationResult, shared_work
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
 SECONDS_PER_DISPLAY = 1.0  # at most, between two updates of the progress display
@@ -53,34 +48,41 @@ class Trainer:
         peak_flops: float = math.inf,
         matmul_dtype: torch.dtype = torch.float32,
         process_group: ProcessGroup = SINGLE_PROCESS,
+        parallel: Parallelism | None = None,
+        evaluation: BoundTask[Any] | None = None,
         display: ProgressDisplay | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
+        """`task` has the network that is trained; `evaluation` a whole one, if `parallel` divides the other."""
         self.run = run
         self.config = config
-        self.task = task
+        self.task = evaluation or task
+        self.network = self.task.network
+        self.trained_network = task.network
         self.stop = stop or StopRequest()
         self.peak_flops = peak_flops  # floating-point operations per second at best, for the utilization
         self.matmul_dtype = matmul_dtype
         self.process_group = process_group
         self.display = display or ProgressDisplay()
         self.callbacks = callbacks
-        self.network = task.network.to(process_group.device)
+        self.parallel = parallel or Parallelism(process_group)
+        self.parallel.divide(self.trained_network, matmul_dtype)
         training = config.training
-        configure_layers(self.network, training)
+        configure_layers(self.trained_network, training)
         objective = training_objective(task.objective(), training)
         self.passes = objective.passes
         self.max_weight = objective.max_weight
         self.settings_to_lower = ("training.schedule.learning_rate", *objective.settings_to_lower)
-        self.objective = process_group.wrap(objective)
+        self.objective = self.parallel.wrap(objective)
         self.optimizer = build_optimizer(
-            self.network, training.optimizer, training.parameter_groups, training.layer_decay
+            self.trained_network, training.optimizer, training.parameter_groups, training.layer_decay
         )
         self.scaler = LossScaler(process_group.device.type) if matmul_dtype == torch.float16 else None
-        self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
+        self.average = MovingAverage(self.trained_network, training.ema_decay) if training.ema_decay else None
         self.state = TrainingState()
         self.steps = self._last_step()
         self.schedule = build_schedule(config.training.schedule, config.model.width, self.steps)
+        self.saver = self.parallel.saver(run.checkpoints, self._on_saved)
         self._saved_at = time.monotonic()
         self._shown_at = -math.inf  # the first step is shown at once
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
@@ -88,30 +90,29 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint."""
         self.state = checkpoint.state
-        restore_network(self.network, checkpoint.part("network"))
-        restore_optimizer(self.optimizer, self.network, checkpoint.part("optimizer"))
-        if self.average is not None:
-            self.average.restore(checkpoint.part("average"))
+        self.parallel.restore(checkpoint, self.trained_network, self.optimizer, self.average)
         if self.scaler is not None:
             self.scaler.restore(checkpoint.part("scaler"))
 
     def train(self) -> str:
         """Train to the end; returns the status: `finished` or `early stopped`."""
         if self.state.step == 0:
-            self._save()  # every started run has a checkpoint, and a full disk is noticed at once
+            self._save(wait=True)  # every started run has a checkpoint, and a full disk is noticed at once
         while True:
             if self._validation_is_due():
                 self._save()  # so that an interrupted validation can be repeated
                 self._validate()
                 self._save()
             if self.state.step >= self.steps:
+                self.saver.finish()
                 return "finished"
             if 0 < self.config.training.patience <= self.state.validations_since_best:
+                self.saver.finish()
                 return "early stopped"
             self.step()
             self.stop.requested = self.process_group.any(self.stop.requested)
             if self.stop.requested:
-                self._save()
+                self._save(wait=True)
                 self.check()
             if self._saving_is_due():
                 self._save()
@@ -130,13 +131,13 @@ class Trainer:
         training, state = self.config.training, self.state
         started = time.perf_counter()
         if self._batches is None:
-            group, built = self.process_group, self.task.batches(state.position)
+            group, built = self.parallel.data, self.task.batches(state.position)
             self._batches = prefetched(built, training.prefetch, group.rank, group.world_size, group.device)
         batches_with_positions = list(islice(self._batches, training.gradient_accumulation))
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1
-        seed_step(training.seed, step, self.process_group.rank)
-        if not self.network.training:  # after a validation; setting the mode of every module takes time
+        seed_step(training.seed, step, self.parallel.data.rank)  # processes that share layers draw the same numbers
+        if not self.trained_network.training:  # after a validation; setting the mode of every module takes time
             self.objective.train()
         try:
             result = update(
@@ -148,7 +149,7 @@ class Trainer:
                 max_loss=self._max_loss(),
                 matmul_dtype=self.matmul_dtype,
                 scaler=self.scaler,
-                process_group=self.process_group,
+                process_group=self.parallel.data,
             )
         except DivergedError as error:
             raise RunError(self._divergence_message(step, error, position, batches)) from None
@@ -244,19 +245,20 @@ class Trainer:
         return step > self.state.last_validation and (step % every == 0 or step == self.steps)
 
     def _validate(self) -> None:
-        state, better, scores = self.state, False, {}
-        if self.process_group.is_first:
-            self.network.eval()
-            with swapped_weights(self.network, self.average.tensors if self.average is not None else None):
+        """Measure the network: all processes together, of which the first decides whether it is the best so far."""
+        state, better, group = self.state, False, self.process_group
+        with self.evaluation():
+            with shared_work(self.task, group if group.world_size > 1 else ALL_WORK):
                 result = self.task.validate(self.check)
-                scores = result.scores
+            scores = result.scores
+            if group.is_first:
                 better = state.best_scores is None or self.gain(scores, state.best_scores) > 0
                 if better:
                     self.save_model("best", state.step, scores)
                 if self.config.training.average_checkpoints:
                     self._save_weights_for_average()
-            self._log_validation(result, better)
-        better = self.process_group.any(better)
+                self._log_validation(result, better)
+        better = group.exchange(json.dumps(better))[0] == json.dumps(True)
         state.last_validation = state.step
         state.validations_since_best = 0 if better else state.validations_since_best + 1
         state.plateau_validations = 0 if better else state.plateau_validations + 1
@@ -267,6 +269,13 @@ class Trainer:
             lowest = schedule.min_learning_rate / schedule.learning_rate
             state.learning_rate_factor = max(state.learning_rate_factor * schedule.factor, lowest)
             state.plateau_validations = 0
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Let `network` have the weights that are validated, whole; every process must enter this."""
+        with self.parallel.evaluation(self.network, self.trained_network, self.average and self.average.tensors):
+            self.network.eval()
+            yield
 
     def save_model(self, name: str, step: int, scores: dict[str, float]) -> None:
         """Write the current weights to a model folder of the run."""
@@ -316,21 +325,28 @@ class Trainer:
     # checkpoints
 
     def _saving_is_due(self) -> bool:
-        return time.monotonic() - self._saved_at >= 60 * self.config.training.checkpoint_minutes
+        """By the clock of the first process, where all of them take part in saving."""
+        due = time.monotonic() - self._saved_at >= 60 * self.config.training.checkpoint_minutes
+        if not self.parallel.sharded:
+            return due
+        return self.process_group.any(due and self.process_group.is_first)
 
-    def _save(self) -> None:
+    def _save(self, *, wait: bool = False) -> None:
+        """Save a checkpoint; a divided network is saved in the background unless `wait` is set."""
         if self.process_group.is_first:
             self.state.file_sizes, self.state.file_checksums = self.run.appended.flush()
-            parts = {
-                "network": named_tensors(self.network),
-                "optimizer": optimizer_tensors(self.optimizer, self.network),
-                "average": self.average.tensors if self.average is not None else {},
-                "scaler": self.scaler.tensors() if self.scaler is not None else {},
-            }
-            path = write_checkpoint(self.run.checkpoints, self.state, parts)
-            for callback in self.callbacks:
-                callback.on_checkpoint(self.state.step, path)
+        parts = {
+            "network": named_tensors(self.trained_network),
+            "optimizer": optimizer_tensors(self.optimizer, self.trained_network),
+            "average": self.average.tensors if self.average is not None else {},
+            "scaler": self.scaler.tensors() if self.scaler is not None else {},
+        }
+        self.saver.save(self.state, parts, wait=wait)
         self._saved_at = time.monotonic()
+
+    def _on_saved(self, step: int, path: Path) -> None:
+        for callback in self.callbacks:
+            callback.on_checkpoint(step, path)
 
     def check(self) -> None:
         """Raise InterruptedRun if a stop was requested; the state is saved already."""
