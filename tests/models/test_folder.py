@@ -200,3 +200,41 @@ def test_a_full_disk_is_an_error_and_leaves_no_files(tmp_path: Path) -> None:
     assert str(error.value).startswith(f"{tmp_path / 'model'}: cannot be written (")
     assert str(error.value).endswith("free some space.")
     assert os.listdir(tmp_path) == []
+
+
+def test_large_weights_are_in_several_files(tmp_path: Path) -> None:
+    config = Config(model=DecoderOnlyConfig(vocab_size=50, width=16, heads=2, layers=2, feed_forward=32))
+    network = build(config.model)
+    save(tmp_path / "model", network, config, shard_bytes=6000)
+    files = sorted(path.name for path in (tmp_path / "model").glob("model*"))
+    count = len(files) - 1
+    assert count > 2
+    expected = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+    assert files == [*expected, "model.safetensors.index.json"]
+    index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())
+    tensors = named_tensors(network)
+    assert index["metadata"] == {"total_size": sum(tensor.nbytes for tensor in tensors.values())}
+    assert set(index["weight_map"].values()) == set(expected)
+    sizes = [sum(t.nbytes for t in load_file(tmp_path / "model" / file).values()) for file in expected]
+    assert all(size <= 6000 for size in sizes)
+    loaded = named_tensors(load_network(tmp_path / "model").network)
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+    (tmp_path / "model" / expected[1]).unlink()
+    with pytest.raises(ModelError, match=rf"{expected[1]}: is missing, so .* is not a complete model folder"):
+        load_network(tmp_path / "model")
+
+
+def test_an_index_that_names_other_folders_or_tensors_is_an_error(tmp_path: Path) -> None:
+    config = Config(model=DecoderOnlyConfig(vocab_size=50, width=16, heads=2, layers=1, feed_forward=32))
+    save(tmp_path / "model", build(config.model), config, shard_bytes=4000)
+    path = tmp_path / "model" / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    first = next(iter(index["weight_map"]))
+    for weight_map, message in (
+        ({first: "../x.safetensors"}, "names the file '../x.safetensors', which is in another folder"),
+        ([], "should map tensors to files under weight_map"),
+        (index["weight_map"] | {"other": index["weight_map"][first]}, "has no tensor other, which model.safetensors"),
+    ):
+        path.write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(ModelError, match=message):
+            load_network(tmp_path / "model")

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.models.folder import read_tensors
-from regard.models.folder_files import MAX_JSON_BYTES, WEIGHTS_FILE, read_json
+from regard.models.folder import read_model_weights
+from regard.models.folder_files import WEIGHTS_FILE, WEIGHTS_INDEX_FILE
 
-WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -138,29 +137,11 @@ def read_weights(
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     path = folder / WEIGHTS_FILE
-    if path.exists():
-        return path, read_tensors(path)
-    index = folder / WEIGHTS_INDEX_FILE
-    if not index.exists():
+    if not path.exists() and not (folder / WEIGHTS_INDEX_FILE).exists():
         pickled = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
         if pickled:
             raise ModelError(
                 f"{folder / pickled[0]}: is a pickle, which regard does not read; "
                 "save the model as safetensors with save_pretrained of transformers."
             )
-        raise ModelError(f"{path}: is missing, so {folder} is not a complete model folder.")
-    shards = read_json(index, MAX_JSON_BYTES).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-        raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
-    tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(shards.values())):
-        if Path(shard).name != shard:
-            raise ModelError(f"{index}: names the file {shard!r}, which is in another folder; copy the folder again.")
-        tensors |= read_tensors(folder / shard)
-    missing = next((name for name in shards if name not in tensors), None)
-    if missing is not None:
-        raise ModelError(
-            f"{folder / shards[missing]}: has no tensor {missing}, which {WEIGHTS_INDEX_FILE} lists; "
-            "copy the folder again."
-        )
-    return index, tensors
+    return read_model_weights(folder)

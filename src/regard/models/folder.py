@@ -1,7 +1,8 @@
 """The model folder: `config.json`, `model.safetensors`, `tokenizer.json` and a model card, `README.md`.
 
 It is self-contained and can be moved; nothing in it is executable. It is written completely or not at all. Tensors are
-saved by name; a shared matrix appears once, under its first name.
+saved by name; a shared matrix appears once, under its first name. Weights of more than 5 GB are in several files, as
+Hugging Face writes them: `model-00001-of-00002.safetensors` and so on, and `model.safetensors.index.json`.
 """
 
 import json
@@ -24,14 +25,18 @@ from regard.models.folder_files import (
     CONFIG_FILE,
     FORMAT_VERSION,
     WEIGHTS_FILE,
+    WEIGHTS_INDEX_FILE,
     missing_file,
     read_config,
+    read_json,
     resolve_model_folder,
     unreadable_file,
 )
 from regard.models.network import Network
 from regard.version import __version__
 
+MAX_SHARD_BYTES = 5 * 1000**3  # of one file of weights
+MAX_INDEX_BYTES = 64 * 2**20
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
@@ -51,6 +56,8 @@ def save(
     *,
     origin: str = "",
     extra_files: dict[str, bytes] | None = None,
+    replace: bool = False,
+    shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write a model folder.
 
@@ -60,25 +67,26 @@ def save(
         config: its settings.
         origin: text for the model card.
         extra_files: further files, such as the tokenizer, by name.
+        replace: replace an existing folder; otherwise it is an error.
+        shard_bytes: size above which the weights are divided among several files.
     """
     folder = Path(folder)
-    if folder.exists():
+    if folder.exists() and not replace:
         raise ModelError(f"{folder}: already exists; choose another name or remove it first.")
     network = getattr(network, "_orig_mod", network)  # unwrap torch.compile
     check_tensors(build_meta(config.model), named_tensors(network), f"{folder}: cannot hold this network, which")
     for name in extra_files or {}:
-        if Path(name).name != name or name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE):
+        if Path(name).name != name or name in (CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, CARD_FILE):
             raise ModelError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
     info = {"format": FORMAT_VERSION, "regard": __version__, **_saved_settings(config)}
-    tensors = {name: tensor.contiguous() for name, tensor in named_tensors(network).items()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(folder) as temporary:
+        with atomic_folder(folder, replace=replace) as temporary:
             (temporary / CONFIG_FILE).write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", "utf-8")
             (temporary / CARD_FILE).write_text(model_card(folder.name, network, config, origin), "utf-8")
             for name, content in (extra_files or {}).items():
                 (temporary / name).write_bytes(content)
-            save_file(tensors, temporary / WEIGHTS_FILE, {"format": "pt"})
+            write_model_weights(temporary, named_tensors(network), shard_bytes)
     except (OSError, SafetensorError) as error:
         raise ModelError(write_error_message(folder, error)) from None
 
@@ -88,8 +96,8 @@ def load_network(folder: str | Path) -> LoadedNetwork:
     folder = resolve_model_folder(folder)
     config = read_config(folder)
     network = build_meta(config.model)  # without initialization, since all tensors are replaced
-    tensors = read_tensors(folder / WEIGHTS_FILE)
-    check_tensors(network, tensors, f"{folder / WEIGHTS_FILE}:")
+    path, tensors = read_model_weights(folder)
+    check_tensors(network, tensors, f"{path}:")
     assign_tensors(network, tensors)
     return LoadedNetwork(network.eval(), config, folder)
 
@@ -157,6 +165,50 @@ def _value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write tensors to `model.safetensors`; if they are larger than `shard_bytes`, to several files and an index."""
+    shards: list[dict[str, Tensor]] = [{}]
+    free = shard_bytes
+    for name, tensor in tensors.items():
+        if shards[-1] and tensor.nbytes > free:
+            shards.append({})
+            free = shard_bytes
+        shards[-1][name] = tensor.contiguous()
+        free -= tensor.nbytes
+    if len(shards) == 1:
+        save_file(shards[0], folder / WEIGHTS_FILE, {"format": "pt"})
+        return
+    files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    for file, shard in zip(files, shards, strict=True):
+        save_file(shard, folder / file, {"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
+        "weight_map": {name: file for file, shard in zip(files, shards, strict=True) for name in shard},
+    }
+    (folder / WEIGHTS_INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", "utf-8")
+
+
+def read_model_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    """Return the tensors of a model folder by name, from one file or several, and the file or index they are from."""
+    path, index = folder / WEIGHTS_FILE, folder / WEIGHTS_INDEX_FILE
+    if path.exists() or not index.exists():
+        return path, read_tensors(path)
+    shards = read_json(index, MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
+    tensors: dict[str, Tensor] = {}
+    for shard in sorted(set(shards.values())):
+        if Path(shard).name != shard:
+            raise ModelError(f"{index}: names the file {shard!r}, which is in another folder; copy the folder again.")
+        tensors |= read_tensors(folder / shard)
+    missing = next((name for name in shards if name not in tensors), None)
+    if missing is not None:
+        raise ModelError(
+            f"{folder / shards[missing]}: has no tensor {missing}, which {index.name} lists; copy the folder again."
+        )
+    return index, tensors
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from regard.files import MAX_SMALL_FILE_BYTES, read_regular_file
 FORMAT_VERSION = 1
 MAX_JSON_BYTES = 64 * 2**20  # of indexes and tokenizer settings, which list tensors and tokens
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+WEIGHTS_INDEX_FILE = "model.safetensors.index.json"  # of weights in several files, as Hugging Face writes them
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
 BEST_FOLDER = "best"  # the model folder in a run folder

@@ -193,10 +193,10 @@ def joined_process_group(device_name: str = "auto") -> Iterator[ProcessGroup]:
     if cuda:
         torch.cuda.set_device(device)
     store, rank, _ = next(distributed.rendezvous("env://"))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun may keep the store when it restarts
+    torch_store, own_store = (distributed.PrefixStore(f"{name}/{attempt}", store) for name in ("torch", "regard"))
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    torch_store = distributed.PrefixStore("torch", store)
     distributed.init_process_group(backend, store=torch_store, rank=rank, world_size=world_size)
-    own_store = distributed.PrefixStore("regard", store)
     own_store.set(f"process/{rank}", f"PID {os.getpid()} on {socket.gethostname()}".encode())
     try:
         yield ProcessGroup(rank, world_size, device, store=own_store)

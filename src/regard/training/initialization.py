@@ -21,8 +21,8 @@ from regard.data.word_tokens import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
 from regard.errors import ConfigError, DataError, ModelError
 from regard.models.assembly import build_meta
-from regard.models.folder import named_tensors, read_tensors, shape_text
-from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config, resolve_model_folder
+from regard.models.folder import named_tensors, read_model_weights, shape_text
+from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, read_config, resolve_model_folder
 from regard.models.network import Network
 from regard.nn import TokenEmbedding
 
@@ -94,8 +94,7 @@ def copy_weights_from(network: Network, config: Config) -> str:
     """Copy the weights of the model that training starts from; returns a message about new parts."""
     assert config.training.start_from is not None
     folder = resolve_model_folder(config.training.start_from)
-    path = folder / WEIGHTS_FILE
-    weights = read_tensors(path)
+    path, weights = read_model_weights(folder)
     if not _same_head(config, read_config(folder)):
         weights = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     new = []

@@ -12,6 +12,7 @@ queries, keys and values, are first split into one linear layer for each (`Split
 whole heads. Parameters keep the name of the fused one, with `parts.0.` and so on; `canonical_name` removes that.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -107,6 +108,8 @@ class ShardedParallelism(Parallelism):
         self.cpu_offload = cpu_offload
         shape = (world_size // tensor_size, tensor_size)
         self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
+        # DTensor warns of two collectives where one would do; both dimensions of the mesh need one
+        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
         data = self.mesh["data"]
         self.data = ProcessGroup(data.get_local_rank(), data.size(), device, data.get_group())
 

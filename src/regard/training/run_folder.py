@@ -26,7 +26,7 @@ from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
 from regard.files import lock_file, read_regular_file, write_error_message, write_text
 from regard.models import save
-from regard.models.folder import model_card, named_tensors
+from regard.models.folder import MAX_SHARD_BYTES, model_card, named_tensors
 from regard.models.folder_files import CARD_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_file
 from regard.models.network import Network
 from regard.training.appended_files import APPENDED_FILES, AppendedFiles, write_errors
@@ -118,13 +118,17 @@ class RunFolder:
         self.write_json(self.info_path.name, self.read_info() | values)
 
     def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
-        """Write the model folder `best` or `last`; in an existing one, weights and card are replaced atomically."""
-        folder = self.folder / name
-        tokenizer = read_file(self.folder / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)
-        if not folder.exists():
-            save(folder, network, config, origin=origin, extra_files={TOKENIZER_FILE: tokenizer})
+        """Write the model folder `best` or `last`; in an existing one, weights and card are replaced atomically.
+
+        If the weights are in several files, the whole folder is replaced.
+        """
+        folder, tensors = self.folder / name, named_tensors(network)
+        in_several_files = sum(tensor.nbytes for tensor in tensors.values()) > MAX_SHARD_BYTES
+        if not folder.exists() or in_several_files:
+            extra_files = {TOKENIZER_FILE: read_file(self.folder / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)}
+            save(folder, network, config, origin=origin, extra_files=extra_files, replace=True)
             return
-        write_tensors(folder / WEIGHTS_FILE, named_tensors(network), {"format": "pt"})
+        write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
         self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))
 
     def weights_path(self, step: int) -> Path:

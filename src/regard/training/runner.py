@@ -20,8 +20,7 @@ from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderErr
 from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.assembly import build_meta
-from regard.models.folder import read_tensors
-from regard.models.folder_files import WEIGHTS_FILE
+from regard.models.folder import read_model_weights, read_tensors
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
@@ -296,9 +295,7 @@ class Results:
 def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
     """Measure the result, write it to the run folder, and return its summary."""
     results = finish(trainer)
-    _write_model_files(
-        trainer, {"best": _best_weights(trainer), "last": read_tensors(run.folder / "last" / WEIGHTS_FILE)}
-    )
+    _write_model_files(trainer, {"best": _best_weights(trainer), "last": read_model_weights(run.folder / "last")[1]})
     if base is not None and (before := run.read_info().get("base")):
         with swapped_weights(trainer.network, _best_weights(trainer)):
             results.scores["base_before"] = before["scores"]
@@ -366,7 +363,7 @@ def _best_weights(trainer: Trainer) -> dict[str, Tensor]:
         with swapped_weights(trainer.network, _validated_weights(trainer, state.best_step)):
             trainer.save_model("best", state.best_step, dict(state.best_scores or {}))
         trainer.display.note(f"{folder}: was missing, and was written again.")
-    return read_tensors(folder / WEIGHTS_FILE)
+    return read_model_weights(folder)[1]
 
 
 def _validated_weights(trainer: Trainer, step: int) -> Mapping[str, Tensor] | None:

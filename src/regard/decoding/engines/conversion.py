@@ -132,7 +132,8 @@ def _cache_folder() -> Path:
 def model_fingerprint(folder: Path) -> str:
     """Return a hash of all files in a model folder that determine the converted model."""
     digest = hashlib.sha256()
-    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
+    shards = sorted(path.name for path in folder.glob("model-*-of-*.safetensors"))
+    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE, *shards):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

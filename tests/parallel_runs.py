@@ -1,0 +1,124 @@
+"""Runs of several processes for tests, started by torchrun's launcher from one process that has imported everything.
+
+`python parallel_runs.py JOBS` runs each job of a JSON file: the number of processes, how often they are restarted, and
+the calls that they make one after the other in one process group:
+
+    {"regard": ["train", …]}                run the command; exit code and output go to NAME.RANK.json
+    {"copy": [folder, folder]}              copy a run folder
+    {"slow": seconds, "regard": […]}        the same, where the first process takes long to prepare and to conclude
+    {"kill": [[attempt, rank, step], …]}    the same, where a process kills itself
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+import small_runs
+from commands import regard
+from regard.training import runner, sharded_checkpoint  # noqa: F401  # imported before the processes are forked
+from regard.training.distributed import joined_process_group
+from regard.training.sharded_checkpoint import ShardedSaver
+from regard.training.trainer import Trainer
+
+
+def start(folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+    """Run jobs in a folder; each is {"processes", "restarts", "calls"}."""
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    paths = [str(Path(small_runs.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, __file__, "jobs.json"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def outputs(folder: Path, name: str, processes: int = 2) -> tuple[list[int], str, str]:
+    """The exit codes of all processes, and all that they printed."""
+    results = [json.loads((folder / f"{name}.{rank}.json").read_text()) for rank in range(processes)]
+    codes, out, err = zip(*results, strict=True)
+    return list(codes), "".join(out), "".join(err)
+
+
+def run_calls(calls: dict[str, dict[str, Any]]) -> None:
+    """Make all calls in this process, which is one of several."""
+    with joined_process_group() as process_group:  # once: torchrun's store is not made for joining several times
+        runner.joined_process_group = lambda: contextlib.nullcontext(process_group)
+        for name, call in calls.items():
+            if "copy" in call and process_group.is_first:
+                shutil.copytree(*call["copy"])
+            process_group.barrier()
+            if "regard" not in call:
+                continue
+            with contextlib.ExitStack() as stack:
+                if "slow" in call and process_group.is_first:
+                    for function in ("_prepare", "_conclude"):
+                        stack.enter_context(mock.patch.object(runner, function, _slow(function, call["slow"])))
+                if "kill" in call:
+                    _kill_at(call["kill"])
+                done = regard(*call["regard"])
+            Path(f"{name}.{process_group.rank}.json").write_text(json.dumps([done.code, done.out, done.err]))
+            if "kill" in call:
+                sys.stderr.write(done.err)
+                sys.exit(done.code)
+
+
+def _slow(name: str, seconds: float) -> Any:
+    function = getattr(runner, name)
+
+    def delayed(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return function(*arguments)
+
+    return delayed
+
+
+def _kill_at(places: list[list[int]]) -> None:
+    """Kill this process with SIGKILL right after it has begun to write the checkpoint of a step."""
+    attempt, rank = (int(os.environ[name]) for name in ("TORCHELASTIC_RESTART_COUNT", "RANK"))
+    save = ShardedSaver.save
+
+    def save_and_die(saver: ShardedSaver, state: Any, parts: Any, *, wait: bool = False) -> None:
+        save(saver, state, parts, wait=wait)
+        if [attempt, rank, state.step] in places:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ShardedSaver.save = save_and_die  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run the jobs of a file."""
+    multiprocessing.set_forkserver_preload(["parallel_runs"])
+    assert Trainer
+    for number, job in enumerate(json.loads(Path(sys.argv[1]).read_text())):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=job["processes"],
+            run_id=f"job-{number}",
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=job.get("restarts", 0),
+            monitor_interval=0.05,
+            start_method="forkserver",
+        )
+        import parallel_runs  # by this name, so that the other processes find the function
+
+        elastic_launch(config, parallel_runs.run_calls)(job["calls"])
+
+
+if __name__ == "__main__":
+    main()
