@@ -77,7 +77,7 @@ class ShardedSaver(CheckpointSaver):
             self.finish()
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is on disk; raise what went wrong."""
+        """Wait until the last checkpoint is on disk; raise the error of a process that failed."""
         if self._pending is None:
             return
         (step, path, future), self._pending = self._pending, None
