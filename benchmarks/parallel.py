@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--worker", nargs=3, metavar=("NETWORK", "LAYOUT", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(*options.worker, options)
+        network, layout, file = options.worker
+        work(network, layout, file, options)
         return
     for network in options.networks:
         results = {run: measure(network, *run, options) for run in RUNS}

@@ -1,6 +1,6 @@
 """Runs of several processes for tests, started by torchrun's launcher from one process that has imported everything.
 
-`python parallel_runs.py JOBS` runs each job of a JSON file: the number of processes, how often they are restarted, and
+`main` runs each job of a JSON file: the number of processes, how often they are restarted, and
 the calls that they make one after the other in one process group:
 
     {"regard": ["train", …]}                run the command; exit code and output go to NAME.RANK.json
@@ -26,10 +26,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import small_runs
 from commands import regard
-from regard.training import runner, sharded_checkpoint  # noqa: F401  # imported before the processes are forked
+from regard.training import runner, sharded  # imported before the processes are forked
 from regard.training.distributed import joined_process_group
 from regard.training.sharded_checkpoint import ShardedSaver
-from regard.training.trainer import Trainer
 
 
 def start(folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
@@ -37,7 +36,7 @@ def start(folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProce
     (folder / "jobs.json").write_text(json.dumps(jobs))
     paths = [str(Path(small_runs.__file__).parent), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
-        [sys.executable, __file__, "jobs.json"],
+        [sys.executable, "-c", "import parallel_runs; parallel_runs.main()", "jobs.json"],
         capture_output=True,
         text=True,
         timeout=500,
@@ -56,7 +55,7 @@ def outputs(folder: Path, name: str, processes: int = 2) -> tuple[list[int], str
 def run_calls(calls: dict[str, dict[str, Any]]) -> None:
     """Make all calls in this process, which is one of several."""
     with joined_process_group() as process_group:  # once: torchrun's store is not made for joining several times
-        runner.joined_process_group = lambda: contextlib.nullcontext(process_group)
+        vars(runner)["joined_process_group"] = lambda: contextlib.nullcontext(process_group)
         for name, call in calls.items():
             if "copy" in call and process_group.is_first:
                 shutil.copytree(*call["copy"])
@@ -96,13 +95,12 @@ def _kill_at(places: list[list[int]]) -> None:
         if [attempt, rank, state.step] in places:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    ShardedSaver.save = save_and_die  # type: ignore[method-assign]
+    vars(sharded)["ShardedSaver"] = type("KilledSaver", (ShardedSaver,), {"save": save_and_die})
 
 
 def main() -> None:
     """Run the jobs of a file."""
     multiprocessing.set_forkserver_preload(["parallel_runs"])
-    assert Trainer
     for number, job in enumerate(json.loads(Path(sys.argv[1]).read_text())):
         config = LaunchConfig(
             min_nodes=1,
@@ -115,10 +113,4 @@ def main() -> None:
             monitor_interval=0.05,
             start_method="forkserver",
         )
-        import parallel_runs  # by this name, so that the other processes find the function
-
-        elastic_launch(config, parallel_runs.run_calls)(job["calls"])
-
-
-if __name__ == "__main__":
-    main()
+        elastic_launch(config, run_calls)(job["calls"])

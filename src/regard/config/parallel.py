@@ -32,7 +32,7 @@ class DdpConfig(ParallelConfig):
 class FsdpConfig(ParallelConfig):
     """Weights, gradients and optimizer state are divided among the processes too (FSDP2, `fully_shard`)."""
 
-    builder: ClassVar = "regard.training.parallel:build_fsdp"
+    builder: ClassVar = "regard.training.sharded:build_fsdp"
     kind: Literal["fsdp"] = "fsdp"
     """Name of the layout."""
     tensor_size: Size = 1
@@ -45,6 +45,6 @@ class FsdpConfig(ParallelConfig):
 class TensorConfig(ParallelConfig):
     """All processes share the heads and hidden units of each layer, and have the same batch (tensor parallelism)."""
 
-    builder: ClassVar = "regard.training.parallel:build_tensor"
+    builder: ClassVar = "regard.training.sharded:build_tensor"
     kind: Literal["tensor"] = "tensor"
     """Name of the layout."""

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,10 +22,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _set_pg_timeout
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+from torch.distributed.distributed_c10d import PrefixStore, Store, _set_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.devices import resolve_device
@@ -49,7 +47,7 @@ class ProcessGroup:
     world_size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     group: distributed.ProcessGroup | None = None
-    store: distributed.Store | None = None
+    store: Store | None = None
     _numbers: "count[int]" = field(default_factory=count, repr=False)  # of exchanges so far
 
     @property
@@ -81,7 +79,7 @@ class ProcessGroup:
         number = next(self._numbers)
         if number >= 2:  # all have read the messages of the exchange before the last one
             self.store.delete_key(f"{number - 2}/{self.rank}")
-        self.store.set(f"{number}/{self.rank}", message.encode())
+        self.store.set(f"{number}/{self.rank}", message)
         keys = [f"{number}/{rank}" for rank in range(self.world_size)]
         seconds = 0.001
         while not self.store.check(keys):
@@ -139,7 +137,7 @@ class ProcessGroup:
     def report_failure(self, error: BaseException) -> None:
         """Leave a message for the process that reports why all of them stop."""
         if self.store is not None:
-            self.store.set(f"failed/{self.rank}", json.dumps(_outcome(error)).encode())
+            self.store.set(f"failed/{self.rank}", json.dumps(_outcome(error)))
 
     def lost_process(self) -> LostProcess:
         """After a connection was lost: what is known, and whether this process should report it.
@@ -149,7 +147,7 @@ class ProcessGroup:
         if self.store is None:
             return LostProcess(lost_process_message([]), True)
         try:
-            self.store.set(f"running/{self.rank}", b"")
+            self.store.set(f"running/{self.rank}", "")
             missing, end = list(range(self.world_size)), time.monotonic() + ANSWER_SECONDS
             while missing and time.monotonic() < end:
                 missing = [rank for rank in missing if not self.store.check([f"running/{rank}"])]
@@ -192,15 +190,14 @@ def joined_process_group(device_name: str = "auto") -> Iterator[ProcessGroup]:
         return
     if cuda:
         torch.cuda.set_device(device)
-    store, rank, _ = next(distributed.rendezvous("env://"))
+    store, rank, _ = next(rendezvous("env://"))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun may keep the store when it restarts
-    torch_store, own_store = (distributed.PrefixStore(f"{name}/{attempt}", store) for name in ("torch", "regard"))
+    torch_store, own_store = (PrefixStore(f"{name}/{attempt}", store) for name in ("torch", "regard"))
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     distributed.init_process_group(backend, store=torch_store, rank=rank, world_size=world_size)
-    own_store.set(f"process/{rank}", f"PID {os.getpid()} on {socket.gethostname()}".encode())
+    own_store.set(f"process/{rank}", f"PID {os.getpid()} on {socket.gethostname()}")
     try:
         yield ProcessGroup(rank, world_size, device, store=own_store)
-        own_store.set(f"left/{rank}", b"")
     finally:
         distributed.destroy_process_group()
 
@@ -211,7 +208,7 @@ def set_collective_timeout(process_group: ProcessGroup, minutes: float) -> None:
         _set_pg_timeout(timedelta(minutes=minutes), process_group.group or distributed.group.WORLD)
 
 
-# parameters that are divided among processes, see `regard.training.parallel`
+# parameters that are divided among processes are DTensors, see `regard.training.sharded`; importing those takes a while
 
 
 def canonical_name(name: str) -> str:
@@ -225,28 +222,32 @@ def canonical_name(name: str) -> str:
 
 def local_part(tensor: Tensor) -> Tensor:
     """The part of a tensor that this process holds."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor if mesh_of(tensor) is None else tensor.to_local()  # type: ignore[attr-defined]
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """All parts of a tensor, on every process; every process must call this."""
+    return tensor if mesh_of(tensor) is None else tensor.full_tensor()  # type: ignore[attr-defined]
 
 
 def by_mesh(parameters: Iterable[Tensor]) -> list[list[Tensor]]:
     """Parameters that are divided in the same way: torch's functions for lists take no others together."""
-    groups: dict[DeviceMesh | None, list[Tensor]] = {}
+    groups: dict[Hashable, list[Tensor]] = {}
     for parameter in parameters:
         groups.setdefault(mesh_of(parameter), []).append(parameter)
     return list(groups.values())
 
 
-def mesh_of(parameter: Tensor) -> DeviceMesh | None:
-    """The device mesh that a parameter is divided among; None if every process has all of it."""
-    return parameter.device_mesh if isinstance(parameter, DTensor) else None
+def mesh_of(tensor: Tensor) -> Hashable:
+    """The device mesh that a tensor is divided among; None if every process has all of it."""
+    mesh: Hashable = getattr(tensor, "device_mesh", None)
+    return mesh
 
 
 def gradient_norm(parameters: Sequence[Tensor]) -> Tensor:
     """The norm of the gradients of all parameters, over all of their parts."""
-    norms = [
-        torch.nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in by_mesh(parameters)
-    ]
-    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    gradients = [[p.grad for p in group if p.grad is not None] for group in by_mesh(parameters) or [[]]]
+    whole = [whole_tensor(torch.nn.utils.get_total_norm(group)) for group in gradients]
     return whole[0] if len(whole) == 1 else torch.linalg.vector_norm(torch.stack(whole))
 
 
@@ -259,12 +260,13 @@ def clip_gradients(parameters: Sequence[Tensor], max_norm: float, norm: Tensor) 
 @contextmanager
 def no_sync(objective: nn.Module) -> Iterator[None]:
     """Do not exchange gradients between processes: that happens once per update."""
-    if isinstance(objective, FSDPModule):
-        objective.set_requires_gradient_sync(False)
+    set_sync: Callable[[bool], None] | None = getattr(objective, "set_requires_gradient_sync", None)  # of FSDP
+    if set_sync is not None:
+        set_sync(False)
         try:
             yield
         finally:
-            objective.set_requires_gradient_sync(True)
+            set_sync(True)
         return
     with objective.no_sync() if isinstance(objective, DistributedDataParallel) else nullcontext():
         yield

@@ -196,13 +196,13 @@ def _parameter_groups(parameters: Sequence[_Assignment]) -> list[ParameterGroup]
 
     Parameters that are divided among processes in different ways are in different groups.
     """
-    groups: dict[tuple[object, ...], list[nn.Parameter]] = {}
+    groups: dict[tuple[object, tuple[tuple[str, float], ...]], list[nn.Parameter]] = {}
     decay = any("weight_decay" in parameter.settings for parameter in parameters)
     in_order = sorted(parameters, key=lambda one: one.parameter.dim() <= 1) if decay else parameters
     for assignment in in_order:
-        key = (mesh_of(assignment.parameter), *assignment.settings.items())
+        key = (mesh_of(assignment.parameter), tuple(assignment.settings.items()))
         groups.setdefault(key, []).append(assignment.parameter)
-    return [{"params": members, **dict(settings)} for (_, *settings), members in groups.items()]
+    return [{"params": members, **dict(settings)} for (_, settings), members in groups.items()]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ The files are written in the background while training continues. The folder has
 on disk, so that a checkpoint is complete or ignored; the one before it is kept.
 
 Any layout can read it: each process reads the parts that it needs, wherever they are. Split projections
-(`parallel.SplitLinear`) have tensors of their own, which are split or fused where the layouts differ.
+(`sharded.SplitLinear`) have tensors of their own, which are split or fused where the layouts differ.
 """
 
 import hashlib
@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from torch import Tensor, distributed, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -71,7 +73,7 @@ class ShardedSaver(CheckpointSaver):
             raise _write_error(path, error) from None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            future = dcp.async_save(flatten_parts(parts), storage_writer=writer, process_group=self._group)
+            future = async_save(flatten_parts(parts), storage_writer=writer, process_group=self._group)
         self._pending = (state.step, path, future)  # type: ignore[assignment]
         if wait:
             self.finish()
@@ -98,7 +100,7 @@ def _write_error(path: Path, error: OSError | SafetensorError) -> RunFolderError
     return RunFolderError(write_error_message(path, error, remedy="make it writable", then=then))
 
 
-class _Writer(dcp.HuggingFaceStorageWriter):
+class _Writer(HuggingFaceStorageWriter):
     """Writes safetensors files with a digest each, and renames the folder when it is complete."""
 
     def __init__(self, folder: Path, state: str) -> None:
@@ -157,7 +159,7 @@ class ShardedCheckpoint(Checkpoint):
     @property
     def specs(self) -> dict[str, TensorSpec]:
         """Shape and dtype of each tensor, by name."""
-        metadata = dcp.HuggingFaceStorageReader(str(self.folder)).read_metadata()
+        metadata = HuggingFaceStorageReader(str(self.folder)).read_metadata()
         return {
             name: TensorSpec(item.size, item.properties.dtype)
             for name, item in metadata.state_dict_metadata.items()
@@ -185,8 +187,8 @@ class ShardedCheckpoint(Checkpoint):
         if tensors:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that each process reads on its own is intended
-                reader = dcp.HuggingFaceStorageReader(str(self.folder))
-                dcp.load(dict(tensors), storage_reader=reader, no_dist=True)
+                reader = HuggingFaceStorageReader(str(self.folder))
+                load(dict(tensors), storage_reader=reader, no_dist=True)
 
 
 def _order(name: str) -> list[int | str]:

@@ -127,7 +127,10 @@ class WorkShare(Protocol):
     All processes must call `total` and `merge` equally often, and get the same results.
     """
 
-    rank: int
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        ...
 
     def own(self, items: Iterable[T]) -> Iterator[T]:
         """The items that this process works on."""

@@ -273,7 +273,8 @@ class Trainer:
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Let `network` have the weights that are validated, whole; every process must enter this."""
-        with self.parallel.evaluation(self.network, self.trained_network, self.average and self.average.tensors):
+        averaged = self.average.tensors if self.average is not None else None
+        with self.parallel.evaluation(self.network, self.trained_network, averaged):
             self.network.eval()
             yield
 
