@@ -1,12 +1,13 @@
 """Runs of several processes for tests, started by torchrun's launcher from one process that has imported everything.
 
-`main` runs each job of a JSON file: the number of processes, how often they are restarted, and
-the calls that they make one after the other in one process group:
+`main` runs each job of a JSON file: the number of processes, how often they are restarted, and the calls that they make
+one after the other in one process group:
 
     {"regard": ["train", …]}                run the command; exit code and output go to NAME.RANK.json
     {"copy": [folder, folder]}              copy a run folder
     {"slow": seconds, "regard": […]}        the same, where the first process takes long to prepare and to conclude
     {"kill": [[attempt, rank, step], …]}    the same, where a process kills itself
+    {"bfloat16": true, "regard": […]}       the same with matrix products in 16 bits, whatever the processor
 """
 
 import contextlib
@@ -22,12 +23,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import small_runs
 from commands import regard
 from regard.training import runner, sharded  # imported before the processes are forked
 from regard.training.distributed import joined_process_group
+from regard.training.environment import MatmulPeak
 from regard.training.sharded_checkpoint import ShardedSaver
 
 
@@ -66,6 +69,9 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
                 if "slow" in call and process_group.is_first:
                     for function in ("_prepare", "_conclude"):
                         stack.enter_context(mock.patch.object(runner, function, _slow(function, call["slow"])))
+                if "bfloat16" in call:
+                    peak = MatmulPeak("bfloat16", torch.bfloat16, 1.0)
+                    stack.enter_context(mock.patch.object(runner, "matmul_peak", return_value=peak))
                 if "kill" in call:
                     _kill_at(call["kill"])
                 done = regard(*call["regard"])

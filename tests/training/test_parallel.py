@@ -32,6 +32,7 @@ GPT = [
     "tokenizer.kind=byte-level",
     "data.context_length=16",
 ]
+RDROP = ["model.dropout=0.1", "training.rdrop=1.0"]
 STEEP = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
 LAYOUTS = {
     "ddp": [],
@@ -84,6 +85,10 @@ def folder(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
         name = f"{source}-to-{layout}"
         two[name] = call(name, "translation", WHOLE, f"training.parallel={layout}", resume=True)
         two[name]["copy"] = [str(out / source), str(out / name)]
+    for layout in ("ddp", "fsdp", "tensor"):
+        two[f"rdrop-{layout}"] = call(f"rdrop-{layout}", "gpt", HALF, *RDROP, *LAYOUTS[layout])
+    for layout in ("ddp", "fsdp"):
+        two[f"bfloat16-{layout}"] = call(f"bfloat16-{layout}", "gpt", HALF, *LAYOUTS[layout]) | {"bfloat16": True}
     slow = call("slow", "gpt", HALF, "training.collective_timeout_minutes=0.02")
     two["slow"] = slow | {"slow": 2.0}
     four = {
@@ -128,6 +133,24 @@ def test_every_layout_has_the_losses_of_one_process(name: str, folder: Path, sin
     assert out.count("Model:  ") == 1
     assert_same_losses(single[name.split("-")[0]], folder / name)
     assert (folder / name / "best" / "model.safetensors").is_file()
+
+
+def test_dropout_and_rdrop_are_those_of_the_same_process(folder: Path, data: dict[str, Path], tmp_path: Path) -> None:
+    """Masks follow from the part of the batch; processes that share layers draw the masks of one process."""
+    assert_same_losses(folder / "rdrop-ddp", folder / "rdrop-fsdp")
+    one = run(tmp_path / "one", data["gpt"], *GPT, HALF, *RDROP)
+    assert_same_losses(one, folder / "rdrop-tensor")
+    assert lines(one)[1]["loss"] != pytest.approx(lines(folder / "rdrop-ddp")[1]["loss"], abs=1e-5)
+
+
+def test_weights_are_gathered_in_16_bits(folder: Path, single: dict[str, Path]) -> None:
+    """The same products as with autocast, but gradients are added in another order."""
+    for name in ("bfloat16-ddp", "bfloat16-fsdp"):
+        loss, exact = (lines(out)[1]["loss"] for out in (folder / name, single["gpt"]))
+        assert 1e-6 < abs(loss - exact) < 0.02
+    first, second = (lines(folder / f"bfloat16-{layout}")[1] for layout in ("ddp", "fsdp"))
+    assert second["loss"] == pytest.approx(first["loss"], abs=1e-3)
+    assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=0.01)
 
 
 @pytest.mark.parametrize(
