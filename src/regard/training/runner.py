@@ -21,6 +21,7 @@ from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.assembly import build_meta
 from regard.models.folder import read_model_weights, read_tensors
+from regard.models.network import Network
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
@@ -142,20 +143,10 @@ def _train(
     if config.model.vocab_size != vocab_size:
         tokens = f"{config.model.vocab_size:,} tokens"
         display.note(f"The tokenizer has {tokens}, not model.vocab_size = {vocab_size}.")
-    seed_step(config.training.seed, 0)
-    network = build(config.model)
-    base = find_base_validation(task, config, progress_callback(run, display, stop)) if process_group.is_first else None
-    if config.training.start_from is not None and not run.has_checkpoint:
-        display.note(copy_weights_from(network, config))
-        if base is not None:
-            display.note(f"Scoring {config.training.start_from} on the validation data of {base.run.folder}.")
-            scores = base.scores(network, _counting(progress_callback(run, display, stop)))
-            display.note(f"On the validation data of {base.run.folder}, before fine-tuning: {scores_line(scores)}.")
-            run.update_info(base={"run": str(base.run.folder), "scores": scores})
-    if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
-        display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
-    if config.training.freeze_encoder:
-        freeze_encoder(network)
+    with process_group.fail_together():  # the first process may take long for the scores of the base model
+        report = progress_callback(run, display, stop)
+        base = find_base_validation(task, config, report) if process_group.is_first else None
+        network = _initialized_network(run, config, prepared, base, display, report)
     bound = task.bind(config, prepared, network)
     evaluation = task.bind(config, prepared, build_meta(config.model)) if parallel.sharded else None
     peak = matmul_peak(config.training.precision, info.get("environment", {}), process_group)
@@ -207,6 +198,31 @@ def _train(
     status = trainer.train()
     with trainer.evaluation(), process_group.fail_together():  # the others wait for the first, however long it takes
         return _conclude(run, trainer, status, base) if process_group.is_first else []
+
+
+def _initialized_network(
+    run: RunFolder,
+    config: Config,
+    prepared: PreparedData,
+    base: BaseValidation | None,
+    display: ProgressDisplay,
+    report: ReportProgress,
+) -> Network:
+    """Build the network with random weights, or those of the model that training starts from."""
+    seed_step(config.training.seed, 0)
+    network = build(config.model)
+    if config.training.start_from is not None and not run.has_checkpoint:
+        display.note(copy_weights_from(network, config))
+        if base is not None:
+            display.note(f"Scoring {config.training.start_from} on the validation data of {base.run.folder}.")
+            scores = base.scores(network, _counting(report))
+            display.note(f"On the validation data of {base.run.folder}, before fine-tuning: {scores_line(scores)}.")
+            run.update_info(base={"run": str(base.run.folder), "scores": scores})
+    if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
+        display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
+    if config.training.freeze_encoder:
+        freeze_encoder(network)
+    return network
 
 
 def _counting(report: ReportProgress) -> Check:

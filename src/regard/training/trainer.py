@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,16 @@ class Trainer:
 
     def train(self) -> str:
         """Train to the end; returns the status: `finished` or `early stopped`."""
+        try:
+            status = self._train()
+        except Exception:
+            with suppress(Exception):  # the first error is the one to report
+                self.saver.finish()
+            raise
+        self.saver.finish()
+        return status
+
+    def _train(self) -> str:
         if self.state.step == 0:
             self._save(wait=True)  # every started run has a checkpoint, and a full disk is noticed at once
         while True:
@@ -104,10 +114,8 @@ class Trainer:
                 self._validate()
                 self._save()
             if self.state.step >= self.steps:
-                self.saver.finish()
                 return "finished"
             if 0 < self.config.training.patience <= self.state.validations_since_best:
-                self.saver.finish()
                 return "early stopped"
             self.step()
             self.stop.requested = self.process_group.any(self.stop.requested)
