@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from regard.interop.ctranslate2_support import unsupported_reason
 from safetensors.torch import save_file
 
 from family import FAMILY
@@ -26,9 +25,10 @@ from regard.config import (
     SinusoidalPositionsConfig,
 )
 from regard.errors import ModelError
+from regard.interop.exporters import unsupported_reason
 from regard.interop.weight_arrays import read_arrays, stored_shapes
 from regard.models.assembly import build_meta
-from regard.models.folder import load_network, named_tensors
+from regard.models.folder import load_network, named_tensors, write_model_weights
 from regard.models.folder_files import WEIGHTS_FILE
 
 ROOT = Path(__file__).parent.parent
@@ -171,10 +171,21 @@ def test_arrays_are_the_tensors_of_the_network(dtype: torch.dtype, tmp_path: Pat
     tensors = {name: tensor.to(dtype).contiguous() for name, tensor in named_tensors(network).items()}
     save_file(tensors, tmp_path / "model" / WEIGHTS_FILE)
     expected = load_network(tmp_path / "model").network.state_dict()
-    arrays = read_arrays(tmp_path / "model" / WEIGHTS_FILE, model)
+    arrays = read_arrays(tmp_path / "model", model)
     assert arrays.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(arrays[name], tensor.float().numpy(), err_msg=name)
+
+
+def test_arrays_of_weights_in_several_files(tmp_path: Path) -> None:
+    model, folder = EncoderDecoderConfig(**SMALL), tmp_path / "model"
+    network, _ = saved(folder, model)
+    (folder / WEIGHTS_FILE).unlink()
+    write_model_weights(folder, named_tensors(network), shard_bytes=4096)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
+    arrays = read_arrays(folder, model)
+    for name, tensor in network.state_dict().items():
+        np.testing.assert_array_equal(arrays[name], tensor.numpy(), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +204,14 @@ def test_weights_that_do_not_fit_are_refused(
     tensors = {**named_tensors(random_network(model)), **change}
     save_file({name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}, path)
     with pytest.raises(ModelError) as error:
-        read_arrays(path, model)
+        read_arrays(tmp_path, model)
     assert str(error.value).startswith(f"{path}: {message}")
 
 
 def test_a_damaged_or_missing_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / WEIGHTS_FILE
     with pytest.raises(ModelError, match=r"model\.safetensors: is missing"):
-        read_arrays(path, EncoderDecoderConfig(**SMALL))
+        read_arrays(tmp_path, EncoderDecoderConfig(**SMALL))
     path.write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00not json")
     with pytest.raises(ModelError, match=r"model\.safetensors: is damaged"):
-        read_arrays(path, EncoderDecoderConfig(**SMALL))
+        read_arrays(tmp_path, EncoderDecoderConfig(**SMALL))

@@ -55,7 +55,7 @@ from regard.interop.weight_transforms import (
     repeat_kv_heads,
     widen_embeddings,
 )
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 
 CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,
@@ -86,7 +86,7 @@ def export_ctranslate2(
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
     source, target = (tokenizers.by_file.get(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
     assert isinstance(config.model, EncoderDecoderConfig | DecoderOnlyConfig)  # checked by `unsupported_reason`
-    arrays = read_arrays(folder / WEIGHTS_FILE, config.model)
+    arrays = read_arrays(folder, config.model)
     spec = build_ctranslate2_spec(config, arrays, build_vocabularies(config, source, target))
     spec.validate()
     spec.optimize(quantization=precision)

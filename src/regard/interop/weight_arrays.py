@@ -6,6 +6,7 @@ torch. Names and shapes are those of the tensors that `regard.models.build` make
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
@@ -19,23 +20,15 @@ from regard.config import (
 from regard.errors import ModelError
 from regard.files import check_regular_file
 from regard.interop.weight_transforms import Array
-from regard.models.folder_files import CONFIG_FILE, missing_file, unreadable_file
+from regard.models.folder_files import CONFIG_FILE, missing_file, read_weight_files, unreadable_file
 
 Shape = tuple[int, ...]
 FLOAT_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}  # besides BF16, which NumPy does not have
 
 
-def read_arrays(path: Path, model: EncoderDecoderConfig | DecoderOnlyConfig) -> dict[str, Array]:
+def read_arrays(folder: Path, model: EncoderDecoderConfig | DecoderOnlyConfig) -> dict[str, Array]:
     """Return all arrays of a network in float32, by name; shared ones appear under each of their names."""
-    try:
-        check_regular_file(path)
-        stored = dict(deserialize(path.read_bytes()))
-    except FileNotFoundError:
-        raise missing_file(path) from None
-    except OSError as error:
-        raise unreadable_file(path, error) from None
-    except (SafetensorError, ValueError) as error:
-        raise ModelError(f"{path}: is damaged ({error}); copy the folder again.") from None
+    path, stored = read_weight_files(folder, _read_file)
     expected = stored_shapes(model)
     for name, shape in expected.items():
         if name not in stored:
@@ -57,6 +50,19 @@ def read_arrays(path: Path, model: EncoderDecoderConfig | DecoderOnlyConfig) -> 
         if f"{name}.weight" not in arrays:
             arrays[f"{name}.weight"] = arrays[f"{shared}.weight"]
     return arrays
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return the tensors of a safetensors file, by name, each with its shape, type and bytes."""
+    try:
+        check_regular_file(path)
+        return dict(deserialize(path.read_bytes()))
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except OSError as error:
+        raise unreadable_file(path, error) from None
+    except (SafetensorError, ValueError) as error:
+        raise ModelError(f"{path}: is damaged ({error}); copy the folder again.") from None
 
 
 def _to_float32(data: bytes, dtype: str, shape: Shape) -> Array:

@@ -28,7 +28,7 @@ from regard.models.folder_files import (
     WEIGHTS_INDEX_FILE,
     missing_file,
     read_config,
-    read_json,
+    read_weight_files,
     resolve_model_folder,
     unreadable_file,
 )
@@ -36,7 +36,6 @@ from regard.models.network import Network
 from regard.version import __version__
 
 MAX_SHARD_BYTES = 5 * 1000**3  # of one file of weights
-MAX_INDEX_BYTES = 64 * 2**20
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
@@ -192,23 +191,7 @@ def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes
 
 def read_model_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     """Return the tensors of a model folder by name, from one file or several, and the file or index they are from."""
-    path, index = folder / WEIGHTS_FILE, folder / WEIGHTS_INDEX_FILE
-    if path.exists() or not index.exists():
-        return path, read_tensors(path)
-    shards = read_json(index, MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-        raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
-    tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(shards.values())):
-        if Path(shard).name != shard:
-            raise ModelError(f"{index}: names the file {shard!r}, which is in another folder; copy the folder again.")
-        tensors |= read_tensors(folder / shard)
-    missing = next((name for name in shards if name not in tensors), None)
-    if missing is not None:
-        raise ModelError(
-            f"{folder / shards[missing]}: has no tensor {missing}, which {index.name} lists; copy the folder again."
-        )
-    return index, tensors
+    return read_weight_files(folder, read_tensors)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
 """The files of a model folder, and reading its settings; imports no torch."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.config import Config, validate_sources
 from regard.config.errors import ConfigSource
@@ -16,6 +17,7 @@ WEIGHTS_INDEX_FILE = "model.safetensors.index.json"  # of weights in several fil
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
 BEST_FOLDER = "best"  # the model folder in a run folder
+T = TypeVar("T")
 
 
 def resolve_model_folder(path: str | Path) -> Path:
@@ -48,6 +50,30 @@ def read_config(folder: Path) -> Config:
         return validate_sources([ConfigSource(str(path), info)])
     except ConfigError as error:
         raise ModelError(str(error)) from None
+
+
+def read_weight_files(folder: Path, read: Callable[[Path], Mapping[str, T]]) -> tuple[Path, dict[str, T]]:
+    """Return the tensors of a model folder by name, from one file or several, and the file or index they are from.
+
+    `read` returns the tensors of one file.
+    """
+    path, index = folder / WEIGHTS_FILE, folder / WEIGHTS_INDEX_FILE
+    if path.exists() or not index.exists():
+        return path, dict(read(path))
+    shards = read_json(index, MAX_JSON_BYTES).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
+    tensors: dict[str, T] = {}
+    for shard in sorted(set(shards.values())):
+        if Path(shard).name != shard:
+            raise ModelError(f"{index}: names the file {shard!r}, which is in another folder; copy the folder again.")
+        tensors |= read(folder / shard)
+    missing = next((name for name in shards if name not in tensors), None)
+    if missing is not None:
+        raise ModelError(
+            f"{folder / shards[missing]}: has no tensor {missing}, which {index.name} lists; copy the folder again."
+        )
+    return index, tensors
 
 
 def read_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> dict[str, Any]:
