@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import pytest
 
 import regard
@@ -18,7 +18,7 @@ from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
 from regard.decoding.engines import conversion
 from regard.errors import ConfigError, ModelError
-from regard.files import checksums_match
+from regard.files import checksums_match, folder_lock
 from regard.interop import ctranslate2
 
 TEXTS = ["w4 w9 w12", "w20 w5", "w7"]
@@ -91,11 +91,11 @@ def test_two_workers_that_need_a_conversion_at_the_same_time_make_it_once(
     """Without the lock, each would remove what the other has just converted."""
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     both_miss_it, exports = Barrier(2, timeout=60), []
-    lock, export = conversion.folder_lock, ctranslate2.export_ctranslate2
+    export = ctranslate2.export_ctranslate2
 
     def lock_together(folder: Path) -> AbstractContextManager[None]:
         both_miss_it.wait()
-        return lock(folder)
+        return folder_lock(folder)
 
     def counted_export(*arguments: Any, **options: Any) -> None:
         exports.append(arguments)

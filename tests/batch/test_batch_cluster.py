@@ -69,7 +69,7 @@ def example(name: str) -> str:
     """The program on the documentation page that imports this package."""
     blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if f"import {name}" in block]
-    return block
+    return str(block)
 
 
 @pytest.mark.parametrize("name", ["ray", "dask"])

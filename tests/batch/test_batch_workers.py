@@ -58,7 +58,7 @@ def test_a_killed_worker_loses_and_repeats_no_row(writer: Path, tmp_path: Path) 
 def test_a_stopped_command_keeps_finished_shards_and_continues(translator: Path, tmp_path: Path) -> None:
     source, out = write_lines(tmp_path / "a.txt", TEXTS * 20), tmp_path / "out"
     expected = regard.load(translator, threads=1).translate(TEXTS, max_tokens=4) * 20
-    arguments = ["batch", "translate", translator, source, "--out", out, "--rows-per-shard", "20", "--workers", "1"]
+    arguments = ("batch", "translate", translator, source, "--out", out, "--rows-per-shard", "20", "--workers", "1")
     process = start_process(*arguments, "--max-tokens", "4")
     deadline = time.monotonic() + 120
     while not list((out / "records").glob("*.json")):

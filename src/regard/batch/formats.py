@@ -95,14 +95,7 @@ class Format(ABC):
     def writer(
         self, stream: BinaryIO, added: Mapping[str, ColumnType], source: RowRange, columns: Sequence[str]
     ) -> AbstractContextManager[Write]:
-        """Return a context manager that yields the function that writes rows.
-
-        Args:
-            stream: The output.
-            added: The columns that are added, and their types.
-            source: Where the rows come from.
-            columns: The columns that the task reads.
-        """
+        """Return a context manager that yields the function that writes rows; see `ShardProcessor.process`."""
 
 
 class LineFormat(Format):
