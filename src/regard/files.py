@@ -36,6 +36,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+HAS_FLOCK: bool = fcntl is not None
 IS_WINDOWS = os.name == "nt"
 SUFFIX = ".tmp"
 CHECKSUMS_FILE = "checksums.json"
@@ -284,17 +285,17 @@ def _remove_folder(path: Path) -> None:
 
 def lock_file(file: IO[Any]) -> None:
     """Lock an open file until it is closed or the process ends; OSError if another process holds the lock."""
-    if fcntl is not None:
+    if HAS_FLOCK:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return
-    msvcrt: Any = import_module("msvcrt")  # of Windows, unknown to type checkers elsewhere
-    file.seek(0)
-    msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # the first byte, which need not exist
+    else:
+        msvcrt: Any = import_module("msvcrt")  # of Windows, unknown to type checkers elsewhere
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # the first byte, which need not exist
 
 
 def _lock(path: Path) -> int:
     """Lock a file or folder until the returned descriptor is closed; BlockingIOError if another process holds it."""
-    if fcntl is None:
+    if not HAS_FLOCK:
         raise OSError("this system has no locks of folders, and cannot rename locked files")
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -34,9 +34,9 @@ A100 = DEVICES["A100-80GB"]
 LENGTH, ROWS = 16, 32
 
 
-def config(precision: str = "float32", **training: Any) -> Config:
+def config(**training: Any) -> Config:
     model = DecoderOnlyConfig(**SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=64))
-    return Config(model=model, training=TrainingConfig(batch_tokens=ROWS * LENGTH, precision=precision, **training))
+    return Config(model=model, training=TrainingConfig(batch_tokens=ROWS * LENGTH, **training))
 
 
 @pytest.fixture(scope="module", autouse=True)

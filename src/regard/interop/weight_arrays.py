@@ -56,7 +56,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     """Return the tensors of a safetensors file, by name, each with its shape, type and bytes."""
     try:
         check_regular_file(path)
-        return dict(deserialize(path.read_bytes()))
+        return dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:

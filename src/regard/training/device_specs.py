@@ -259,5 +259,5 @@ def _main_memory() -> float:
 
 def with_options(device: Device, *, link: float | None, network: float | None) -> Device:
     """Return the device with other links, in GB/s."""
-    changes = {name: value * GB for name, value in (("link", link), ("network", network)) if value is not None}
-    return replace(device, **changes)
+    own = replace(device, link=device.link if link is None else link * GB)
+    return own if network is None else replace(own, network=network * GB)

@@ -13,7 +13,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -106,16 +106,15 @@ class StepTrace:
 
     def at(self, other: "StepTrace", weight: float) -> "StepTrace":
         """Return the trace at `weight` on the line through this trace (0) and another (1); costs grow linearly."""
-        numbers = {
+        numbers: dict[str, Any] = {
             name: getattr(self, name) + (getattr(other, name) - getattr(self, name)) * weight
             for name in ("activations", "peak", "saved_divisible", "saved_in_blocks", "block_inputs")
         }
-        passes = {
-            name: {kind: work.mix(getattr(other, name)[kind], weight) for kind, work in getattr(self, name).items()}
-            for name in ("forward", "backward")
-        }
-        return StepTrace(
-            **passes, divisible=self.divisible, block_share=self.block_share, blocks=self.blocks, **numbers
+        return replace(
+            self,
+            forward={kind: work.mix(other.forward[kind], weight) for kind, work in self.forward.items()},
+            backward={kind: work.mix(other.backward[kind], weight) for kind, work in self.backward.items()},
+            **numbers,
         )
 
 
@@ -163,7 +162,7 @@ class _Recorder(TorchDispatchMode):
     """Records every operation, and the life of every block of memory."""
 
     def __init__(self, network: nn.Module, length: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.trace = StepTrace()
         self.phase = self.trace.forward
         self.inside: list[str] = []  # of divisible layers and blocks, innermost last
@@ -285,7 +284,8 @@ class _FusedAttention(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
-            return _Fused.apply(*args[:3], (kwargs or {}).get("is_causal", False), self._recorder)
+            is_causal = (kwargs or {}).get("is_causal", False)
+            return _Fused.apply(*args[:3], is_causal, self._recorder)  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
@@ -335,7 +335,7 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def _storage_id(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _bytes(tensor: Tensor) -> int:
