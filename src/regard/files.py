@@ -295,7 +295,7 @@ def lock_file(file: IO[Any]) -> None:
 
 def _lock(path: Path) -> int:
     """Lock a file or folder until the returned descriptor is closed; BlockingIOError if another process holds it."""
-    if not HAS_FLOCK:
+    if fcntl is None:
         raise OSError("this system has no locks of folders, and cannot rename locked files")
     descriptor = os.open(path, os.O_RDONLY)
     try:
