@@ -43,7 +43,7 @@ class DeviceSpy(TorchDispatchMode):
     """Collects operations that take a tensor of the CPU and one of another device, which a GPU would refuse."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.mixed: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

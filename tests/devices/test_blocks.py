@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from device_checks import objective_and_batch
 from family import DECODERS, ENCODERS, FAMILY, RECURRENT
@@ -20,15 +20,18 @@ from regard.training.environment import configure_layers
 COMPILED = ["encoder-decoder", "decoder-only, rotary in halves"]
 
 
+def stacks(network: nn.Module) -> list[Stack]:
+    return [module for module in network.modules() if isinstance(module, Stack)]
+
+
 def gradients(
     name: str, *, checkpointing: bool = False, compile_options: Mapping[str, Any] | None = None
 ) -> list[Tensor]:
     """The loss and the gradients of a batch, with dropout."""
     torch.manual_seed(0)
     objective, batch = objective_and_batch(FAMILY[name], meta=False)
-    for module in objective.modules():
-        if isinstance(module, Stack):
-            module.gradient_checkpointing, module.compile_options = checkpointing, compile_options
+    for stack in stacks(objective):
+        stack.gradient_checkpointing, stack.compile_options = checkpointing, compile_options
     torch.manual_seed(1)
     loss = objective(batch).loss
     loss.backward()
@@ -86,7 +89,7 @@ def test_batches_of_any_size_share_a_graph() -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     network = build(DECODERS["decoder-only"]).train()
-    network.decoder.compile_options = {"backend": "eager", "fullgraph": True}
+    stacks(network)[0].compile_options = {"backend": "eager", "fullgraph": True}
     for rows, length in ((2, 5), (3, 7), (5, 11), (4, 9), (6, 3), (2, 12)):
         network(torch.ones(rows, length, dtype=torch.long), torch.arange(length) < torch.arange(rows)[:, None] + 1)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
@@ -94,7 +97,7 @@ def test_batches_of_any_size_share_a_graph() -> None:
 
 def test_blocks_are_not_compiled_outside_of_training() -> None:
     network = build(ENCODERS["encoder-only"]).eval()
-    network.encoder.compile_options = {"backend": "none of these"}
+    stacks(network)[0].compile_options = {"backend": "none of these"}
     assert network(torch.ones(1, 3, dtype=torch.long)).shape == (1, 16)
     with pytest.raises(Exception, match="none of these"):
         network.train()(torch.ones(1, 3, dtype=torch.long))
@@ -104,12 +107,9 @@ def test_settings_reach_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     network = build(DECODERS["encoder-decoder"])
     configure_layers(network, TrainingConfig(compile=True, gradient_checkpointing=True))
-    for stack in (network.encoder, network.decoder):
-        assert stack.gradient_checkpointing
-        assert stack.compile_options == {}
+    assert [(stack.gradient_checkpointing, stack.compile_options) for stack in stacks(network)] == [(True, {})] * 2
     configure_layers(network, TrainingConfig())
-    assert not network.encoder.gradient_checkpointing
-    assert network.encoder.compile_options is None
+    assert [(stack.gradient_checkpointing, stack.compile_options) for stack in stacks(network)] == [(False, None)] * 2
 
 
 @pytest.mark.parametrize("setting", ["compile", "gradient_checkpointing"])

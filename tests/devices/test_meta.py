@@ -1,5 +1,7 @@
 """A training step on the meta device: no value is read but the loss and the gradient norm, and no tensor is astray."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,8 @@ from regard.config import AdamWConfig, EncoderConfig, NoHeadConfig, RecurrentCon
 from regard.errors import InputError
 from regard.models.assembly import build_meta
 from regard.nn import cpu
-from regard.nn.layout import PaddingMask, find_padding
+from regard.nn.attention import scaled_dot_product_attention
+from regard.nn.layout import PaddingMask, find_padding, make_layout
 from regard.training.batches import TokenBatch
 from regard.training.distributed import ProcessGroup
 from regard.training.losses import CausalLMObjective, RDrop
@@ -134,7 +137,7 @@ def test_the_loss_in_chunks_equals_the_whole(loss: str, monkeypatch: pytest.Monk
         states = [x.clone().requires_grad_() for x in (first, second)]
         with cpu.disabled():
             if loss == "R-Drop":
-                result = losses.projected_rdrop(*states, output, targets, 0.1, 0.7)
+                result = losses.projected_rdrop(states[0], states[1], output, targets, 0.1, 0.7)
             else:
                 result = losses.projected_cross_entropy(states[0], output, targets, 0.1)
             inputs = [*states[: 2 if loss == "R-Drop" else 1], output.weight, output.bias]
@@ -144,3 +147,30 @@ def test_the_loss_in_chunks_equals_the_whole(loss: str, monkeypatch: pytest.Monk
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("starts", "features", "fused"),
+    [
+        ([0, 0, 0], None, True),
+        ([0, 2, 0], None, False),  # padding comes first in a row
+        ([0, 0, 0], {"document_ids": torch.ones(3, 7, dtype=torch.long)}, False),
+    ],
+)
+def test_gpus_use_the_causal_kernel_if_padding_comes_last(
+    starts: list[int], features: dict[str, torch.Tensor] | None, fused: bool
+) -> None:
+    place, first = torch.arange(7), torch.tensor(starts)[:, None]
+    mask = (place >= first) & (place < first + torch.tensor([[7], [4], [5]]))
+    layout = make_layout(mask.long(), mask, causal=True, pack=False, features=features)
+    assert not layout.mask.is_square_causal  # on CPUs the mask is used
+    on_gpu = replace(layout.mask, device=META)
+    assert on_gpu.is_square_causal == fused
+    if not fused:
+        return
+    q, k, v = torch.randn(3, 3, 2, 7, 4).unbind(0)
+    with cpu.disabled():
+        masked, out = (
+            scaled_dot_product_attention(q, k, v, one, None, scale=0.5, dropout=0.0) for one in (layout.mask, on_gpu)
+        )
+    torch.testing.assert_close(out.transpose(1, 2)[mask], masked.transpose(1, 2)[mask])

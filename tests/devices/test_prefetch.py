@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from regard.data.batching import DataPosition
-from regard.training.batches import TokenBatch
+from regard.training.batches import Batch, TokenBatch
 from regard.training.prefetch import Prefetcher, prefetched
 from small_runs import numbers, run, write_pairs
 
 META = torch.device("meta")
 
 
-def batches() -> Iterator[tuple[DataPosition, TokenBatch]]:
+def batches() -> Iterator[tuple[DataPosition, Batch]]:
     for number in itertools.count():
         ids = torch.full((4, 3), number)
         yield DataPosition(0, number + 1), TokenBatch(ids, ids)
@@ -25,9 +25,11 @@ def test_batches_arrive_in_order_and_on_the_device() -> None:
     items = prefetched(batches(), None, 1, 2, META)
     for number, (position, batch) in enumerate(itertools.islice(items, 5)):
         assert position == DataPosition(0, number + 1)
-        local = batch.memo[1, 2, META]
+        local = batch.memo[1, 2, META]  # computed by the thread
         assert local is batch.local(1, 2, META)
+        assert isinstance(local, TokenBatch)
         assert local.target.device == META
+        assert local.host is not None
         assert local.host.target.tolist() == [[number] * 3] * 2
 
 

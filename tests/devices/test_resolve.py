@@ -121,7 +121,10 @@ def test_an_unknown_name(name: str) -> None:
 def test_the_command_line_reports_an_absent_device(translator: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("some text\n")
-    commands = (["translate", translator, "w4"], ["train", "gpt", "--data", text, "--out", tmp_path / "run"])
+    commands: list[list[str | Path]] = [
+        ["translate", translator, "w4"],
+        ["train", "gpt", "--data", text, "--out", tmp_path / "run"],
+    ]
     for arguments in commands:
         result = command(*arguments, "--device", "cuda")
         assert result.code == 2, result.err

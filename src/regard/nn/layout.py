@@ -139,7 +139,23 @@ class AttentionMask:
     @property
     def is_square_causal(self) -> bool:
         """Whether this is a square look-ahead mask and nothing else, which fused kernels have built in."""
-        return self.causal and self.key_mask is None and self.documents is None and self.queries == self.keys
+        if self.causal and self.key_mask is None and self.documents is None and self.queries == self.keys:
+            return True
+        return self.causal and self.hides_padding
+
+    @cached_property
+    def hides_padding(self) -> bool:
+        """Whether a look-ahead mask alone keeps tokens from attending to padding, because it comes last in each row.
+
+        Then GPUs can use kernels without another mask (FlashAttention); outputs at padding are arbitrary there.
+        """
+        if self.documents is not None or self.queries != self.keys or self.host_mask is None or self._on_cpu:
+            return False
+        return not bool((self.host_mask[:, 1:] & ~self.host_mask[:, :-1]).any())
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.device is None or self.device.type == "cpu"
 
 
 @dataclass(frozen=True)
@@ -205,7 +221,7 @@ class Layout:
 
     def precompute(self) -> None:
         """Compute what is otherwise computed when it is first used, which compiled code cannot do."""
-        _ = self.distance, self.mask.allowed, self.mask.padding
+        _ = self.distance, self.mask.allowed, self.mask.padding, self.mask.hides_padding
 
     def cross(self, memory: Tensor, mask: Mask, *, pack: bool = True) -> "Layout":
         """Return the layout of cross-attention: the same queries attend to the tokens of a memory (B, S, C)."""
