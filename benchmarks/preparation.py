@@ -81,8 +81,13 @@ def prepare(corpus: Path, out: Path, workers: int | None, *, kill: bool) -> dict
         time.sleep(0.2)
     if process.returncode:
         sys.exit(f"regard prepare failed with exit code {process.returncode}")
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return {"seconds": time.monotonic() - started, "peak": peak or children, "killed": killed}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "seconds": time.monotonic() - started,
+        "processor": used.ru_utime + used.ru_stime,
+        "peak": peak or used.ru_maxrss * 1024,
+        "killed": killed,
+    }
 
 
 def plan(folder: Path) -> None:
@@ -151,6 +156,7 @@ def main() -> None:
             ("corpus", f"{corpus.stat().st_size / MB:,.0f} MB"),
             ("cores", f"{len(os.sched_getaffinity(0))}"),
             ("preparation", f"{measured['seconds']:,.0f} s, {options.pairs / measured['seconds']:,.0f} pairs/s"),
+            ("processor time of all its processes", f"{measured['processor']:,.0f} s"),
             ("peak memory of all its processes", f"{measured['peak'] / MB:,.0f} MB"),
             ("prepared data", f"{size / MB:,.0f} MB, {planned['tokens']:,} tokens"),
             ("epoch", f"{planned['batches']:,} batches in {planned['shards']} plan shards"),

@@ -179,7 +179,8 @@ def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasureme
         keep_freed_memory()
     with TemporaryDirectory() as folder:
         task = make_task(model, write_corpus(Path(folder) / "store", config))
-        batches = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
+        planned = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
+        batches = [batch.shard(0, 1) for batch in planned]
         if name in VARIANTS:
             implementation: TrainingStep = RegardTrainer(task, Path(folder) / "run", VARIANTS[name])
         else:
@@ -190,7 +191,7 @@ def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasureme
         losses = [implementation.step(batch) for batch in batches[warmup:]]
         seconds = time.perf_counter() - start
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    flops = sum(task.flops(batch) for batch in batches[warmup:])
+    flops = sum(task.flops(batch) for batch in planned[warmup:])
     targets = sum(batch.targets for batch in batches[warmup:])
     return TrainingMeasurement(
         seconds, targets, flops, 1e9 * matmul_gflops(torch.device("cpu"), torch.float32), peak_memory, losses[-1]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.config import load_config
 from regard.data.datasets import dataset_splits, save_dataset
 from regard.errors import DataError
 from regard.training.setup import dataset_path
@@ -64,16 +65,14 @@ def test_classes_with_names_and_rows_that_are_no_mappings(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_run_on_a_dataset_is_resumed_without_it(tmp_path: Path) -> None:
-    settings = {
-        "model": {"width": 16, "heads": 2, "layers": 1, "feed_forward": 16, "vocab_size": 300},
-        "training": {"steps": 2, "batch_tokens": 200, "threads": 1},
-        "validation": {"every": 2},
-        "data": {"validation_fraction": 0.2},
-    }
-    config = regard.Config(**settings)
-    run = regard.train(config, data={"train": PAIRS, "test": PAIRS}, out=tmp_path / "run")
+    settings = [
+        *("model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=16", "model.vocab_size=300"),
+        *("training.steps=2", "training.batch_tokens=200", "training.threads=1", "validation.every=2"),
+        "data.validation_fraction=0.2",
+    ]
+    run = regard.train(load_config(None, settings), data={"train": PAIRS, "test": PAIRS}, out=tmp_path / "run")
     assert dataset_path(run.folder, "train").read_text("utf-8").count("\n") == len(PAIRS)
     assert "test" in run.results
-    longer = regard.Config(**{**settings, "training": {**settings["training"], "steps": 3}})
+    longer = load_config(None, [*settings, "training.steps=3"])
     resumed = regard.train(longer, out=tmp_path / "run", resume=True)
     assert resumed.metrics[-1]["step"] == 3

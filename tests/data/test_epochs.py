@@ -35,7 +35,7 @@ def epoch_of(sampler: EpochSampler, number: int) -> list[NDArray[np.int64]]:
 
 
 def flat(batches: list[NDArray[np.int64]]) -> list[int]:
-    return np.concatenate(batches).tolist()
+    return [int(example) for example in np.concatenate(batches)]
 
 
 def test_a_small_corpus_is_planned_as_a_whole() -> None:
@@ -82,9 +82,12 @@ def test_a_shard_that_is_skipped_is_not_planned(monkeypatch: pytest.MonkeyPatch)
     epoch = epoch_of(sampler, 0)
     planned: list[int] = []
     plan = EpochSampler._plan
-    monkeypatch.setattr(
-        EpochSampler, "_plan", lambda self, epoch, shard: planned.append(shard) or plan(self, epoch, shard)
-    )
+
+    def counted(self: EpochSampler, epoch: int, shard: int) -> list[NDArray[np.int64]]:
+        planned.append(shard)
+        return plan(self, epoch, shard)
+
+    monkeypatch.setattr(EpochSampler, "_plan", counted)
     next(sampler.iterate(DataPosition(0, len(epoch) - 1)))
     assert len(planned) == 1
 
@@ -115,7 +118,12 @@ def test_a_process_reads_its_rows_of_pairs_only(world_size: int, monkeypatch: py
     whole = make_pair_batch(store, examples, TOKENS)
     read: list[int] = []
     gather = TokenColumn.gather
-    monkeypatch.setattr(TokenColumn, "gather", lambda self, rows: read.extend(rows) or gather(self, rows))
+
+    def counted(self: TokenColumn, rows: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        read.extend(rows)
+        return gather(self, rows)
+
+    monkeypatch.setattr(TokenColumn, "gather", counted)
     for rank in range(world_size):
         read.clear()
         part = make_pair_batch(store, examples, TOKENS, rank, world_size)

@@ -148,7 +148,7 @@ def test_shards_of_other_data_are_not_used(data: Path, tmp_path: Path, monkeypat
     pairs = [(0, pair) for pair in read_pairs(config(data).data.train, InvalidLines())]
     for key in ("a", "b"):
         job = ShardedBuild(tmp_path / "shards", key, encoder, target, lambda pair: 1, shard_examples=50)
-        monkeypatch.setattr(shards.shutil, "rmtree", lambda path, ignore_errors: None)  # as after a kill
+        monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)  # as after a kill
         assert not any(job._is_finished(n, 50) for n in range(6))
         job.run(iter(pairs), lambda name: {}, lambda count: None)
         assert all(job._is_finished(n, 50) for n in range(6))

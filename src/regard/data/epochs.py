@@ -39,7 +39,8 @@ class CorpusWeights:
         whole = np.floor(weights)
         (start,) = np.random.SeedSequence([seed, epoch, len(self.weights)]).generate_state(1, np.uint64)
         chance = (_mix(examples.astype(np.uint64) + start) >> np.uint64(11)) * 2.0**-53
-        return (whole + (chance < weights - whole)).astype(np.int64)
+        copies: Ids = (whole + (chance < weights - whole)).astype(np.int64)
+        return copies
 
 
 @dataclass(frozen=True)

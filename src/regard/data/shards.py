@@ -44,7 +44,7 @@ Chunk = list[tuple[int, E]]  # examples with the number of their corpus
 class EncodedRows:
     """Rows of ids that a shard adds to a split."""
 
-    columns: Sequence[tuple[NDArray[np.integer[Any]], NDArray[np.int64]]]  # of each column: ids, and lengths of rows
+    columns: Sequence[tuple[NDArray[Any], NDArray[np.int64]]]  # of each column: ids, and lengths of rows
     counts: Mapping[str, int] = field(default_factory=dict)  # examples that were read, kept and left out, by reason
     texts: bytes = b""  # JSON Lines, if texts are kept
     corpora: Sequence[int] = ()  # rows of each corpus
@@ -206,32 +206,30 @@ class ShardedBuild(Generic[E]):
 
     def _write(self, shards: Iterable[Encoded], metadata: Callable[[str], Mapping[str, Any]]) -> None:
         """Concatenate shards to stores."""
+        counts = {name: Counter[str](read=0) for name in self.targets}
+        corpora = {name: Counter[int]() for name in self.targets}
+        contents: dict[str, dict[str, Any]] = {name: {} for name in self.targets}
         with ExitStack() as stack:
-            writers, totals, texts = {}, {}, {}
+            writers, texts = {}, {}
             for name, target in self.targets.items():
-                totals[name] = {"counts": Counter[str](read=0), "corpora": Counter[int]()}
-                content: dict[str, Any] = {}
-                writers[name] = (
-                    stack.enter_context(open_writers(target.folder, target.columns, target.vocab_size, content)),
-                    content,
-                )
+                store = open_writers(target.folder, target.columns, target.vocab_size, contents[name])
+                writers[name] = stack.enter_context(store)
                 if target.texts is not None:
                     with explain_write_errors(target.texts):
                         target.texts.parent.mkdir(parents=True, exist_ok=True)
                         texts[name] = stack.enter_context(atomic_file(target.texts))
             for encoded in shards:
                 for name, rows in encoded.items():
-                    for writer, (ids, lengths) in zip(writers[name][0], rows.columns, strict=True):
+                    for writer, (ids, lengths) in zip(writers[name], rows.columns, strict=True):
                         writer.add_arrays(ids, lengths, last=rows.complete)
-                    totals[name]["counts"].update(rows.counts)
-                    totals[name]["corpora"].update(dict(enumerate(rows.corpora)))
+                    counts[name].update(rows.counts)
+                    corpora[name].update(dict(enumerate(rows.corpora)))
                     if name in texts:
                         texts[name].write(rows.texts)
-            for name, (_, content) in writers.items():
-                corpora = totals[name]["corpora"]
-                content.update({"counts": totals[name]["counts"], **metadata(name)})
-                if len(corpora) > 1:
-                    content["corpora"] = [corpora[n] for n in range(len(corpora))]
+            for name, content in contents.items():
+                content.update({"counts": counts[name], **metadata(name)})
+                if len(corpora[name]) > 1:
+                    content["corpora"] = [corpora[name][n] for n in range(len(corpora[name]))]
 
 
 def encoded_rows(
@@ -254,7 +252,7 @@ def encoded_rows(
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
     checksum = 0
     for name in sorted(arrays):
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).view(np.uint8), checksum)
+        checksum = zlib.crc32(arrays[name].tobytes(), checksum)
     return checksum
 
 
