@@ -104,7 +104,7 @@ def test_weights_decide_how_often_examples_occur() -> None:
         totals += counts
     assert abs(totals[100:300].mean() / 8 - 0.25) < 0.03
     assert abs(totals[300:].mean() / 8 - 1.5) < 0.03
-    assert len(set(totals[100:300])) > 2  # drawn anew in each epoch
+    assert len(set(totals[100:300])) > 2  # drawn again in each epoch
     assert corpus_weights([3, 4], [1.0, 1.0]) is None
 
 

@@ -232,7 +232,7 @@ def expand_patterns(files: Iterable[str]) -> list[str]:
 
 
 def _remote(file: str, call: Any, *, write: bool = False) -> Any:
-    """Call a function with the file system and the path of a URL; explain what goes wrong."""
+    """Call a function with the file system and the path of a URL; explain what failed."""
     fsspec = optional_module("fsspec", file)
     protocol = file.partition("://")[0].lower()
     try:
