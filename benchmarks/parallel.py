@@ -46,7 +46,7 @@ RUNS = [
     ("tensor", 4),
     ("fsdp + tensor", 4),
 ]
-VOCABULARY, LENGTH, ROWS = 8000, 64, 16
+VOCABULARY, LENGTH, ROWS = 8000, 64, 8
 
 
 def main() -> None:

@@ -55,6 +55,8 @@ class ShardedParallelism(Parallelism):
                 f"training.parallel.tensor_size = {tensor_size} does not divide the number of processes, {world_size}: "
                 "change it, or torchrun's --nproc-per-node."
             )
+        if cpu_offload and device.type == "cpu":
+            raise ConfigError("training.parallel.cpu_offload: the network is in main memory already; leave it out.")
         self.fsdp = fsdp
         self.tensor_size = tensor_size
         self.cpu_offload = cpu_offload
@@ -69,8 +71,6 @@ class ShardedParallelism(Parallelism):
         """Tensor parallelism needs whole heads and hidden units for each process, and nothing that heads share."""
         if self.tensor_size > 1:
             check_tensor_parallel(config, self.tensor_size)
-        if self.cpu_offload and self.process_group.device.type == "cpu":
-            raise ConfigError("training.parallel.cpu_offload: the network is in main memory already; leave it out.")
 
     def divide(self, network: Network, matmul_dtype: torch.dtype = torch.float32) -> None:
         """Divide the blocks of the network; `wrap` divides the rest."""
