@@ -3,12 +3,14 @@
     python benchmarks/parallel.py --markdown --steps 5                  # losses and memory
     python benchmarks/parallel.py --markdown --steps 30 --throughput    # also tokens per second; needs an idle machine
 
-Each layout trains the same network on the same batches in processes of one thread, started by torchrun. Memory is the
-peak of each process during the steps, above what it had before it built the network; the largest of all processes is
-printed. The ideal throughput is that of one process times their number.
+Each layout trains the same network on the same batches in processes of one thread, started by torchrun. The state of a
+process are its parts of weights, gradients and Adam's state, 16 bytes per parameter in all; its peak is the memory that
+it had at most during the steps, above what it had before it built the network. The largest of all processes is printed.
+The ideal throughput is that of one process times their number.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -25,7 +27,7 @@ from common import print_markdown
 
 from regard.config import AdamConfig, DdpConfig, DecoderOnlyConfig, EncoderDecoderConfig, FsdpConfig, TensorConfig
 from regard.models import build
-from regard.training.distributed import joined_process_group
+from regard.training.distributed import joined_process_group, local_part
 from regard.training.losses import CausalLMObjective, TokenBatch
 from regard.training.optimizers import build_optimizer, update
 from regard.training.parallel import Parallelism
@@ -68,13 +70,13 @@ def main() -> None:
     for network in options.networks:
         results = {run: measure(network, *run, options) for run in RUNS}
         alone = results["ddp", 1]
-        header = ["layout", "processes", "last loss", "largest difference", "peak memory per process"]
+        header = ["layout", "processes", "last loss", "largest difference", "state per process", "peak per process"]
         rows = [header + (["tokens/s", "of the ideal"] if options.throughput else [])]
         for (layout, processes), result in results.items():
             pairs = zip(result["losses"], alone["losses"], strict=True)
             difference = max(abs(loss - expected) for loss, expected in pairs)
             row = [layout if processes > 1 else "one process", str(processes), f"{result['losses'][-1]:.6f}"]
-            row += [f"{difference:.1e}", f"{result['memory'] / 2**20:,.0f} MB"]
+            row += [f"{difference:.1e}", *(f"{result[name] / 2**20:,.0f} MB" for name in ("state", "peak"))]
             if options.throughput:
                 ideal = processes * alone["tokens_per_second"]
                 row += [f"{result['tokens_per_second']:,.0f}", f"{result['tokens_per_second'] / ideal:.0%}"]
@@ -109,7 +111,8 @@ def work(network_name: str, layout: str, file: str, options: argparse.Namespace)
         parallel.divide(network)
         objective = parallel.wrap(CausalLMObjective(network, 0.1))
         optimizer = build_optimizer(network, AdamConfig())
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, when the network was whole
+        ctypes.CDLL(None).malloc_trim(0)  # return the memory of the whole network, and forget the peak so far
+        Path("/proc/self/clear_refs").write_text("5")
         losses, tokens, started = [], 0, time.perf_counter()
         for number, batch in enumerate(batches(options.warmup + options.steps, with_source=config.translates)):
             if number == options.warmup:
@@ -118,10 +121,17 @@ def work(network_name: str, layout: str, file: str, options: argparse.Namespace)
             losses.append(result.loss / result.targets)
             tokens += result.targets
         seconds = time.perf_counter() - started
-        peaks = process_group.exchange(str(memory("VmHWM") - before))
+        state = [tensor for parameter in network.parameters() for tensor in (parameter, parameter.grad)]
+        state += [tensor for of_parameter in optimizer.state.values() for tensor in of_parameter.values()]
+        own = {
+            "state": sum(local_part(tensor.detach()).nbytes for tensor in state if tensor is not None),
+            "peak": memory("VmHWM") - before,
+        }
+        every = [json.loads(message) for message in process_group.exchange(json.dumps(own))]
         if process_group.is_first:
-            facts = {"losses": losses, "memory": max(map(int, peaks)), "parameters": parameters}
-            Path(file).write_text(json.dumps(facts | {"tokens_per_second": tokens / seconds}))
+            facts = {name: max(figures[name] for figures in every) for name in own} | {"losses": losses}
+            facts |= {"parameters": parameters, "tokens_per_second": tokens / seconds}
+            Path(file).write_text(json.dumps(facts))
 
 
 def batches(count: int, *, with_source: bool) -> Iterator[TokenBatch]:

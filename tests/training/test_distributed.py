@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._C._distributed_c10d import HashStore, Store
 
 from regard.config import Config, DecoderOnlyConfig, FsdpConfig, load_config
 from regard.errors import ConfigError, DataError, RegardError, RunError
@@ -16,7 +17,7 @@ from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, canonical_
 from regard.training.optimizers import build_optimizer
 from regard.training.parallel import Parallelism
 from regard.training.sharded import SplitLinear, check_tensor_parallel
-from regard.training.shutdown import LostProcess, lost_process_message, rank_zero_errors
+from regard.training.shutdown import LostProcess, StopRequest, lost_process_message, rank_zero_errors
 from regard.training.task import ALL_WORK
 
 LOST = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:52403.")
@@ -76,6 +77,41 @@ def test_one_process_waits_for_nobody() -> None:
     assert list(ALL_WORK.own("abc")) == ["a", "b", "c"]
     assert ALL_WORK.total([1.0, 2.0]) == [1.0, 2.0]
     assert ALL_WORK.merge(["a"]) == ["a"]
+
+
+@pytest.fixture
+def store() -> Store:
+    return HashStore()
+
+
+def test_waiting_ends_when_another_process_has_failed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        store.set(f"process/{rank}", f"PID {rank} on node{rank}")
+    first, second = (ProcessGroup(rank, 2, store=store) for rank in range(2))
+    store.set("0/1", "already here")
+    assert first.exchange("mine") == ["mine", "already here"]
+    second.report_failure(ZeroDivisionError("a bug"))
+    with pytest.raises(RuntimeError, match="is gone") as error:
+        first.exchange("mine")
+    message = str(raised(error.value, lost_process=first.lost_process))
+    assert message.startswith("rank 1 (PID 1 on node1) failed with ZeroDivisionError: a bug, so that all processes")
+    second.report_failure(DataError("x.tsv: not found; check the path."))
+    assert first.lost_process() == LostProcess("x.tsv: not found; check the path.", True)
+
+
+def test_waiting_ends_some_time_after_a_stop_was_requested(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.training.distributed.STOP_SECONDS", 0.02)
+    monkeypatch.setattr("regard.training.distributed.ANSWER_SECONDS", 0.02)
+    stop = StopRequest()
+    stop.requested = True
+    for rank in range(2):
+        store.set(f"process/{rank}", f"PID {rank} on node{rank}")
+    second = ProcessGroup(1, 2, store=store, stop=stop)
+    with pytest.raises(RuntimeError, match="is gone"):
+        second.barrier()
+    lost = second.lost_process()  # the first was killed: the second reports it
+    assert lost.report
+    assert lost.message.startswith("rank 0 (PID 0 on node0) ended without a message, so that all processes stopped.")
 
 
 def test_shares_are_merged_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.devices import resolve_device
 from regard.errors import RegardError, RunError
-from regard.training.shutdown import LostProcess, lost_process_message
+from regard.training.shutdown import LostProcess, StopRequest, lost_process_message
 
 T = TypeVar("T")
 PART = re.compile(r"\.parts\.\d+(?=\.)")
 POLL_SECONDS = 0.5  # at most, between two looks at the store
+STOP_SECONDS = 20.0  # how long to wait for the others after a stop was requested; torchrun kills after 30
 ANSWER_SECONDS = 5.0  # how long processes have to say that they still run, after a connection was lost
 
 
@@ -48,6 +49,7 @@ class ProcessGroup:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     group: distributed.ProcessGroup | None = None
     store: Store | None = None
+    stop: StopRequest = field(default_factory=StopRequest)  # set while others may have stopped too
     _numbers: "count[int]" = field(default_factory=count, repr=False)  # of exchanges so far
 
     @property
@@ -72,7 +74,10 @@ class ProcessGroup:
         self.exchange("")
 
     def exchange(self, message: str) -> list[str]:
-        """The messages of all processes, by rank; waits for the last of them, without a time limit."""
+        """The messages of all processes, by rank; waits for the last of them, without a time limit.
+
+        It ends with an error when one of them has failed, or does not answer for a while after a stop was requested.
+        """
         if self.world_size == 1:
             return [message]
         assert self.store is not None
@@ -81,11 +86,20 @@ class ProcessGroup:
             self.store.delete_key(f"{number - 2}/{self.rank}")
         self.store.set(f"{number}/{self.rank}", message)
         keys = [f"{number}/{rank}" for rank in range(self.world_size)]
-        seconds = 0.001
+        seconds, waited_since_stop = 0.001, 0.0
         while not self.store.check(keys):
             time.sleep(seconds)
+            waited_since_stop += seconds if self.stop.requested else 0.0
+            if waited_since_stop > STOP_SECONDS or self._failed(number):
+                raise distributed.DistNetworkError("a process that others wait for is gone")
             seconds = min(2 * seconds, POLL_SECONDS)
         return [self.store.get(key).decode() for key in keys]
+
+    def _failed(self, number: int) -> bool:
+        """Whether a process whose message of an exchange is missing has failed."""
+        assert self.store is not None
+        missing = [rank for rank in range(self.world_size) if not self.store.check([f"{number}/{rank}"])]
+        return any(self.store.check([f"failed/{rank}"]) for rank in missing)
 
     # shares of a validation, see `regard.training.task.WorkShare`
 

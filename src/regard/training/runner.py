@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -97,6 +97,7 @@ def run_training(
     with ExitStack() as stack:
         process_group = stack.enter_context(joined_process_group(request.device))
         stop = stack.enter_context(stop_on_signal())
+        process_group = replace(process_group, stop=stop)
         display = ResilientDisplay(display) if process_group.is_first and display is not None else ProgressDisplay()
         stack.callback(display.close)
         errors = partial(rank_zero_errors, process_group.lost_process, process_group.report_failure)
