@@ -27,8 +27,9 @@ from common import print_markdown
 
 from regard.config import AdamConfig, DdpConfig, DecoderOnlyConfig, EncoderDecoderConfig, FsdpConfig, TensorConfig
 from regard.models import build
+from regard.training.batches import TokenBatch
 from regard.training.distributed import joined_process_group, local_part
-from regard.training.losses import CausalLMObjective, TokenBatch
+from regard.training.losses import CausalLMObjective
 from regard.training.optimizers import build_optimizer, update
 from regard.training.parallel import Parallelism
 

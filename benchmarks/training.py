@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -46,8 +46,8 @@ from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.tasks.language_modeling import BoundLanguageModeling
 from regard.tasks.translation import BoundTranslation
-from regard.training.environment import matmul_gflops
 from regard.training.batches import Batch
+from regard.training.environment import matmul_gflops
 from regard.training.run_folder import RunFolder
 from regard.training.trainer import Trainer
 
@@ -179,7 +179,7 @@ def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasureme
         keep_freed_memory()
     with TemporaryDirectory() as folder:
         task = make_task(model, write_corpus(Path(folder) / "store", config))
-        planned = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
+        planned: list[Any] = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
         batches = [batch.shard(0, 1) for batch in planned]
         if name in VARIANTS:
             implementation: TrainingStep = RegardTrainer(task, Path(folder) / "run", VARIANTS[name])

@@ -217,7 +217,7 @@ def test_the_time_to_retry_follows_from_a_moving_average_of_the_speed(
         return blocked(texts, options)
 
     cost = search_cost("word", GREEDY)
-    monkeypatch.setattr(batching.time, "perf_counter", lambda: now)
+    monkeypatch.setattr("regard.serving.batching.time.perf_counter", lambda: now)
 
     async def scene() -> ApiError:
         batcher = make_batcher(process, max_queue=4)

@@ -74,8 +74,8 @@ def test_a_fine_tuned_model_decodes_as_its_base_model_unless_the_user_decides(
     content["decoding"] = {"beam": 2, "length_penalty": 1.5, "extra_tokens": 7}
     path.write_text(json.dumps(content), "utf-8")
     settings = [*(part for one in ("training.steps=1", *by_user) for part in ("--set", one))]
-    options = ("--data", other_pairs, "--from", tmp_path / "model", "--out", tmp_path / "run", *settings)
-    done = regard("train", "translation", *options)
+    options: list[str | Path] = ["--data", other_pairs, "--from", tmp_path / "model", "--out", tmp_path / "run"]
+    done = regard("train", "translation", *options, *settings)
     assert done.code == 0, done.err
     found = read_config(tmp_path / "run" / "last").decoding
     assert (found.beam, found.length_penalty, found.extra_tokens) == decoding

@@ -157,7 +157,8 @@ class ShardedBuild(Generic[E]):
         return self.folder / f"{number:06d}.safetensors"
 
     def _save(self, number: int, size: int, encoded: Encoded) -> None:
-        arrays, splits = {}, {}
+        arrays: dict[str, NDArray[Any]] = {}
+        splits: dict[str, dict[str, Any]] = {}
         for name, rows in encoded.items():
             for column, (ids, lengths) in enumerate(rows.columns):
                 arrays |= {f"{name}.{column}.ids": ids, f"{name}.{column}.lengths": lengths}
