@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,11 +52,17 @@ class RunningWorkers:
         ready = [line["message"].split("(process ")[1].split(")")[0] for line in self.logged(READY)]
         return [int(pid) for pid in ready if pid not in ended]
 
+    def handlers(self) -> list[int]:
+        """Process ids of the workers that have handled requests, in the order of the log."""
+        return [line["process"] for line in self.lines if line.get("path") == "/v1/translate"]
+
     def translate(self, count: int) -> None:
-        """Send requests, each with a connection of its own."""
+        """Send requests, each with a connection of its own, and wait until they are counted and logged."""
+        expected = len(self.handlers()) + count
         for _ in range(count):
             response = httpx.post(f"{self.url}/v1/translate", json={"text": "w4 w5"}, timeout=TEST_TIMEOUT)
             assert response.status_code == 200, response.text
+        wait_until(lambda: len(self.handlers()) == expected)
 
     def metric(self, name: str) -> float:
         lines = httpx.get(f"{self.url}/metrics", timeout=TEST_TIMEOUT).text.splitlines()
@@ -65,6 +73,7 @@ class RunningWorkers:
 def stopped(pid: int) -> Iterator[None]:
     """Stop a process for a while: the other workers accept all connections."""
     os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     try:
         yield
     finally:
@@ -93,6 +102,7 @@ def running(model_folders: dict[str, Path]) -> Iterator[RunningWorkers]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the state of processes from /proc")
 class TestWorkers:
     """Two real workers."""
 
@@ -106,8 +116,7 @@ class TestWorkers:
             running.translate(4)
             after = [running.metric(name) for name in names]
         assert [new - old for new, old in zip(after, before, strict=True)] == [7, 7]
-        requests = [line for line in running.lines if line.get("path") == "/v1/translate"]
-        assert [line["process"] for line in requests[-7:]] == [first] * 3 + [second] * 4
+        assert running.handlers()[-7:] == [first] * 3 + [second] * 4
         assert running.metric("regard_queued_requests") == 0
 
     def test_a_worker_that_ends_is_replaced(self, running: RunningWorkers) -> None:
@@ -116,15 +125,17 @@ class TestWorkers:
             running.translate(2)  # so that the counters of the worker that ends are not zero
         texts = running.metric("regard_texts_total")
         os.kill(first, signal.SIGKILL)
+        wait_until(lambda: running.logged(f"(process {first}) was ended"))
         running.translate(2)  # by the other one
-        wait_until(lambda: len(running.workers) == 2 and first not in running.workers)
+        wait_until(lambda: len(running.workers) == 2)
         (line,) = running.logged(f"(process {first}) was ended")
-        assert line["message"] == f"worker 1 (process {first}) was ended by SIGKILL; another one starts in 0 s"
+        message = rf"worker [12] \(process {first}\) was ended by SIGKILL; another one starts in 0 s"
+        assert re.fullmatch(message, line["message"])
         (replacement,) = {*running.workers} - {second}
         with stopped(second):
             running.translate(1)
             assert running.metric("regard_texts_total") == texts + 3
-        assert [line["process"] for line in running.lines if line.get("path") == "/v1/translate"][-1] == replacement
+        assert running.handlers()[-1] == replacement
 
     def test_a_hangup_reloads_the_models_of_all_workers(self, running: RunningWorkers) -> None:
         running.process.send_signal(signal.SIGHUP)
