@@ -81,12 +81,17 @@ def test_a_stopped_command_keeps_finished_shards_and_continues(translator: Path,
 
 
 @pytest.mark.slow
-def test_a_worker_reports_an_invalid_row_and_a_broken_model_once(translator: Path, tmp_path: Path) -> None:
+def test_a_worker_imports_plugins_and_reports_an_invalid_row(
+    translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "batch_plugin.py").write_text("import os; open(f'imported-{os.getpid()}', 'w').close()")
     (tmp_path / "a.txt").write_bytes(b"w4\n\xff\n")
-    done = command("batch", "translate", translator, tmp_path / "a.txt", "--out", tmp_path / "out")
+    done = command("--plugin", "batch_plugin", "batch", "translate", translator, "a.txt", "--out", "out")
     assert done.code == 3
     message = f"regard: {tmp_path}/a.txt:2: not UTF-8 (byte 1 of the line is 0xff); convert the file, or skip such rows"
     assert done.err.splitlines()[-1] == f"{message} with --skip-invalid."
+    assert len(list(tmp_path.glob("imported-*"))) == 2  # here and in the worker
 
 
 def test_a_shard_that_kills_every_worker_ends_the_job(

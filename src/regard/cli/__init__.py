@@ -98,8 +98,8 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-def load_plugins(modules: list[str] | None) -> None:
-    """Import modules that register components: installed ones, or files in the current folder."""
+def load_plugins(modules: list[str] | None) -> list[str] | None:
+    """Import modules that register components: installed ones, or files in the current folder; return their names."""
     for name in modules or []:
         folder = str(Path.cwd())
         sys.path.insert(0, folder)
@@ -114,6 +114,7 @@ def load_plugins(modules: list[str] | None) -> None:
             ) from error
         finally:
             sys.path.remove(folder)
+    return modules
 
 
 @app.callback()
