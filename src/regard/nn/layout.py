@@ -59,7 +59,8 @@ class PaddingMask:
     @cached_property
     def slots(self) -> Tensor:
         """(N,) places of the tokens among the B·T, on the device of the network."""
-        return self.host.flatten().nonzero().squeeze(1).to(self.tokens.device, non_blocking=True)
+        slots, device = self.host.flatten().nonzero().squeeze(1), self.tokens.device
+        return slots.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else slots.to(device)
 
 
 Mask = Tensor | PaddingMask | None
