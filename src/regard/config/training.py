@@ -253,7 +253,7 @@ class TrainingConfig(BaseConfig):
     """Whether each Transformer block is compiled by `torch.compile`; it needs a C++ compiler."""
     gradient_checkpointing: bool = False
     """Whether only the inputs of each Transformer block are kept for the backward pass, which computes the block again:
-    less memory, about a third more time."""
+    less memory, a third more computation."""
     prefetch: Count | None = None
     """Batches that a background thread builds ahead; by default 2 on a GPU and 0 on a CPU."""
     ema_decay: Probability = 0.0
