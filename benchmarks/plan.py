@@ -30,7 +30,8 @@ from regard.data.batching import DataPosition
 from regard.machine import keep_freed_memory
 from regard.training.device_specs import measure_cpu
 from regard.training.distributed import joined_process_group
-from regard.training.planner import LayoutPlan, make_plan
+from regard.training.layout_plan import LayoutPlan
+from regard.training.planner import make_plan
 from regard.training.run_folder import RunFolder
 from regard.training.trainer import Trainer
 from training import MODELS, make_task, write_corpus

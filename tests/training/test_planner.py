@@ -16,17 +16,9 @@ from regard.models.summary import summarize
 from regard.nn import cpu
 from regard.training.batches import TokenBatch
 from regard.training.device_specs import DEVICES, GB, GIB, Device, custom_device, find_device, parse_devices
+from regard.training.layout_plan import Layout, LayoutPlan, Plan, launch_command, layout_settings
 from regard.training.losses import CausalLMObjective
-from regard.training.planner import (
-    Layout,
-    LayoutPlan,
-    Plan,
-    all_reduce_bytes,
-    gather_bytes,
-    launch_command,
-    layout_settings,
-    make_plan,
-)
+from regard.training.planner import all_reduce_bytes, gather_bytes, make_plan
 from regard.training.step_trace import StepTrace, trace_step
 
 SMALL: dict[str, Any] = {"vocab_size": 100, "width": 32, "layers": 2, "heads": 8, "feed_forward": 64}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from regard.config import Config
     from regard.training.device_specs import Device
-    from regard.training.planner import LayoutPlan, Plan
+    from regard.training.layout_plan import LayoutPlan, Plan
 
 EXAMPLES = examples(
     "regard plan paper-big --devices 8xA100-80GB",
@@ -71,7 +71,8 @@ def run(
     Nothing is computed or downloaded: the network is traced without data. See docs/scale.md for the cost model.
     """
     from regard.training.device_specs import custom_device, find_device, measure_cpu, parse_devices, with_options
-    from regard.training.planner import launch_command, make_plan
+    from regard.training.layout_plan import launch_command
+    from regard.training.planner import make_plan
 
     config = read_settings(source, settings or [])
     count, name = parse_devices(devices)
