@@ -1,8 +1,11 @@
 """Preparation in shards: equal to the plain path whatever the shards and workers, twice read, resumed after a kill."""
 
+import fcntl
 import json
 import operator
+import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,13 @@ from regard.config import Config, load_config
 from regard.data import remote, shards
 from regard.data.corpus_scan import SCAN_FILE, TextSample, corpus_scan, discard_scan, pair_stats
 from regard.data.lines import InvalidLines
-from regard.data.preparation import PreparedData, data_key
+from regard.data.preparation import PreparedData, data_key, load_or_build_stores
 from regard.data.prepare_documents import prepare_documents, store_documents
 from regard.data.prepare_labeled import prepare_labeled
 from regard.data.prepare_pairs import LengthFilter, PairEncoder, prepare_pairs, store_pairs
 from regard.data.readers import read_documents, read_pairs
 from regard.data.shards import ShardedBuild, SplitTarget
-from regard.data.store import open_store
+from regard.data.store import open_store, write_store
 from regard.errors import ConfigError, RegardError
 from regard.training.setup import TrainRequest
 
@@ -136,7 +139,7 @@ def test_killed_preparation_resumes_after_finished_shards(
     encoded[:] = [0] * 9
     prepare(folder, config(data))
     assert encoded[9:] == [50] * 4  # the damaged shard, and the three that were missing
-    (folder / "shards").rmdir()
+    assert not (folder / "shards").exists()
     assert content(folder) == content(tmp_path / "whole")
 
 
@@ -152,6 +155,37 @@ def test_shards_of_other_data_are_not_used(data: Path, tmp_path: Path, monkeypat
         assert not any(job._is_finished(n, 50) for n in range(6))
         job.run(iter(pairs), lambda name: {}, lambda count: None)
         assert all(job._is_finished(n, 50) for n in range(6))
+
+
+def test_processes_that_prepare_the_same_data_wait_for_each_other(data: Path, tmp_path: Path) -> None:
+    built: list[str] = []
+    errors: list[BaseException] = []
+    entered = threading.Event()
+
+    def build(name: str) -> None:
+        built.append(name)
+        entered.set()
+        write_store(tmp_path / "data" / "train", [[[1]]], 1, 10, {"key": "key"})
+
+    def run(name: str) -> None:
+        try:
+            stores = load_or_build_stores([tmp_path / "data" / "train"], "key", lambda: build(name))
+            assert len(stores[0]) == 1
+        except BaseException as error:
+            errors.append(error)
+
+    (tmp_path / "data").mkdir()
+    descriptor = os.open(tmp_path / "data", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as another process
+    threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    assert not entered.wait(0.2)
+    os.close(descriptor)
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(built) == 1
 
 
 # --- reading twice ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -41,6 +42,11 @@ from regard.errors import ConfigError, DataError
 from regard.files import atomic_file, explain_write_errors, write_bytes, write_text
 
 TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
 KEY = "key"
 TOKENIZER_KEY_FILE = "tokenizer.key"
 KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
@@ -74,7 +80,7 @@ class PreparedSplit:
         """Return how many tokens are unknown: text that the tokenizer has no token for."""
         unknown = tokenizer.unknown_id
         columns = self.store.columns[: self.text_columns]
-        return 0 if unknown is None else sum(int((column.ids == unknown).sum()) for column in columns)
+        return 0 if unknown is None else sum(int(column.token_counts(len(tokenizer))[unknown]) for column in columns)
 
     def notes(self, tokenizer: Tokenizer) -> list[str]:
         """Return notes on how the files were read, such as headers that were found, and on unknown tokens."""
@@ -226,12 +232,12 @@ def load_or_build_store(folder: Path, key: str, build: Callable[[Path], None]) -
 
 def load_or_build_stores(folders: Sequence[Path], key: str, build: Callable[[], None]) -> list[TokenStore]:
     """Return the stores in several folders, as `load_or_build_store`; `build` writes all of them."""
-    existing = [store for folder in folders if (store := has_store(folder, key)) is not None]
-    if len(existing) == len(folders):
-        for store in existing:
-            verify_store(store)
+    if existing := _existing_stores(folders, key):
         return existing
-    build()
+    with _exclusive(folders[0].parent):  # another process may be preparing the same data
+        if existing := _existing_stores(folders, key):
+            return existing
+        build()
     stores = []
     for folder in folders:
         written = open_store(folder)
@@ -241,6 +247,30 @@ def load_or_build_stores(folders: Sequence[Path], key: str, build: Callable[[], 
             raise ValueError(f"the store in {folder} was written without its key")
         stores.append(written)
     return stores
+
+
+def _existing_stores(folders: Sequence[Path], key: str) -> list[TokenStore]:
+    """Return the stores of all folders, verified; nothing if one of them is missing."""
+    existing = [store for folder in folders if (store := has_store(folder, key)) is not None]
+    if len(existing) < len(folders):
+        return []
+    for store in existing:
+        verify_store(store)
+    return existing
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Wait until no other process prepares data in a folder, where the system has such locks."""
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def has_store(folder: Path, key: str) -> TokenStore | None:

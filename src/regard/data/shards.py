@@ -17,7 +17,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -119,6 +119,8 @@ class ShardedBuild(Generic[E]):
                 progress(done)
         self._write((self._load(n) for n in range(number + 1)), metadata)
         shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # shards of another split
+            self.folder.parent.rmdir()
 
     def _chunks(self, examples: Iterable[tuple[int, E]], check: Callable[[], None]) -> Iterator[Chunk[E]]:
         """Yield the examples of each shard; `check` is called from time to time, and may raise to interrupt it."""
@@ -180,7 +182,8 @@ class ShardedBuild(Generic[E]):
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
         except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError):
             return False
-        return (header["key"], header["examples"], header["checksum"]) == (self.key, size, _checksum(arrays))
+        expected = (self.key, size, _checksum(arrays))
+        return (header.get("key"), header.get("examples"), header.get("checksum")) == expected
 
     def _load(self, number: int) -> Encoded:
         path = self._path(number)
@@ -293,6 +296,7 @@ class _Workers(Generic[E]):
         self._threads = ThreadPoolExecutor(count, initializer=self._start)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._idle: deque[subprocess.Popen[bytes]] = deque()
+        self._prepared: list[subprocess.Popen[bytes]] = []  # that have the encoder
 
     def __enter__(self) -> "_Workers[E]":
         return self
@@ -302,9 +306,10 @@ class _Workers(Generic[E]):
         for process in self._processes:
             if exception[0] is not None:
                 process.kill()
-            if process.stdin is not None and process.stdout is not None:
-                process.stdin.close()
-                process.stdout.close()
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):  # what a process that has ended did not read
+                    if stream is not None:
+                        stream.close()
             process.wait()
 
     def submit(self, chunk: Chunk[E]) -> "Future[Encoded]":
@@ -319,9 +324,6 @@ class _Workers(Generic[E]):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"},
         )
         self._processes.append(process)
-        assert process.stdin is not None
-        process.stdin.write(self._encoder)
-        process.stdin.flush()
         self._idle.append(process)
 
     def _encode(self, chunk: Chunk[E]) -> Encoded:
@@ -329,6 +331,9 @@ class _Workers(Generic[E]):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
+            if process not in self._prepared:
+                self._prepared.append(process)
+                process.stdin.write(self._encoder)
             pickle.dump(chunk, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
             result = pickle.load(process.stdout)

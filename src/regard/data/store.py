@@ -28,6 +28,7 @@ METADATA_FILE = "store.json"
 MAX_METADATA_BYTES = 64 * 2**20
 COLUMN_FILES = ("ids", "ends")  # suffixes of the files of a column
 EXAMPLES_PER_CHUNK = 4096  # that are written at once
+IDS_AT_ONCE = 2**22  # that are counted at once
 CHECK_BYTES = 2**22  # that are read at once to verify a checksum
 
 
@@ -45,6 +46,13 @@ class TokenColumn:
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each example."""
         return np.diff(self.ends, prepend=0)
+
+    def token_counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """Return how often each id occurs; the ids are read a few million at a time."""
+        counts = np.zeros(vocab_size, np.int64)
+        for start in range(0, len(self.ids), IDS_AT_ONCE):
+            counts += np.bincount(self.ids[start : start + IDS_AT_ONCE], minlength=vocab_size)[:vocab_size]
+        return counts
 
     def lengths_of(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of tokens of each of these examples."""

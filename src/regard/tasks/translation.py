@@ -324,7 +324,7 @@ class BoundTranslation:
         translations = self._translate(self._valid.pairs(CALIBRATION_SENTENCES), options, check)
         sentences = [sentence for translation in translations for sentence in translation.sentences]
         confidences = [sentence.confidence for sentence in sentences if sentence.confidence is not None]
-        counts = np.bincount(self._store.columns[0].ids, minlength=len(self.tokenizer))
+        counts = self._store.columns[0].token_counts(len(self.tokenizer))
         ids = self.tokenizer.encode_batch([sentence.source for sentence in sentences])
         return calibrate(confidences, counts, ids, self.config.data.description)
 
