@@ -92,7 +92,8 @@ class TestDockerfile:
     def test_it_installs_the_pinned_versions(self, dockerfile: list[tuple[str, str]]) -> None:
         (install,) = [arguments for name, arguments in dockerfile if name == "RUN" and " install " in arguments]
         assert install.startswith("pip --python /opt/regard/bin/python install ")
-        assert install.endswith(" -c constraints.txt .")
+        assert install.endswith(' -c constraints.txt ".[$EXTRA]"')
+        assert ("ARG", "EXTRA=train") in dockerfile
 
     def test_the_default_command_is_valid(self, dockerfile: list[tuple[str, str]]) -> None:
         instructions = dict(dockerfile)

@@ -16,7 +16,7 @@ from regard.training.checkpoint import optimizer_tensors, restore_optimizer
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, canonical_name, gradient_norm
 from regard.training.optimizers import build_optimizer
 from regard.training.parallel import Parallelism
-from regard.training.sharded import SplitLinear, check_tensor_parallel
+from regard.training.sharded import SplitLinear, check_precision, check_tensor_parallel
 from regard.training.shutdown import LostProcess, StopRequest, lost_process_message, rank_zero_errors
 from regard.training.task import ALL_WORK
 
@@ -166,6 +166,12 @@ def test_layouts_that_the_processes_cannot_form_are_errors() -> None:
     )
     with pytest.raises(ConfigError, match=r"training\.parallel\.cpu_offload: the network is in main memory already;"):
         FsdpConfig(cpu_offload=True).build(ProcessGroup(0, 2))
+
+
+def test_float16_cannot_be_divided() -> None:
+    config = load_config(None, ["training.parallel=fsdp", "training.precision=float16"])
+    with pytest.raises(ConfigError, match=r"'float16' cannot .* training\.parallel = 'fsdp'; use 'bfloat16'"):
+        check_precision(config)
 
 
 def test_a_split_projection_computes_the_fused_one() -> None:

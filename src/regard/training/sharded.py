@@ -69,6 +69,7 @@ class ShardedParallelism(Parallelism):
 
     def check(self, config: Config) -> None:
         """Tensor parallelism needs whole heads and hidden units for each process, and nothing that heads share."""
+        check_precision(config)
         if self.tensor_size > 1:
             check_tensor_parallel(config, self.tensor_size)
 
@@ -147,6 +148,15 @@ def build_tensor(config: TensorConfig, process_group: ProcessGroup) -> Paralleli
     if process_group.world_size == 1:
         return Parallelism(process_group)
     return ShardedParallelism(process_group, fsdp=False, tensor_size=process_group.world_size)
+
+
+def check_precision(config: Config) -> None:
+    """Raise a ConfigError for float16: each process would scale its loss by the overflows of its own gradients."""
+    if config.training.precision == "float16":
+        raise ConfigError(
+            f"training.precision = 'float16' cannot be combined with training.parallel = "
+            f"{config.training.parallel.kind!r}; use 'bfloat16', or training.parallel = 'ddp'."
+        )
 
 
 # tensor parallelism
