@@ -313,6 +313,12 @@ def test_weights_that_do_not_match_are_an_error(data: Path) -> None:
         config(data, "data.train.weights=[-1.0]")
 
 
+def test_weights_of_documents_are_an_error(data: Path, tmp_path: Path) -> None:
+    settings = config(data, "model.kind=decoder-only", "tokenizer.kind=character", "data.train.weights=[2.0]")
+    with pytest.raises(ConfigError, match=r"data\.train\.weights: is for translators, classifiers and taggers; "):
+        prepare_documents(tmp_path / "data", "key", settings, no_report)
+
+
 def test_labeled_texts_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "labeled.tsv"
     path.write_text("".join(f"{'xy'[n % 2]}\t{n} {text}\n" for n, text in enumerate(sentences(100))))

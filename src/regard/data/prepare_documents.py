@@ -69,6 +69,10 @@ def prepare_documents(
         mask_token: add `[MASK]` to the vocabulary of a new tokenizer.
     """
     data = config.data
+    if data.train.weights:
+        raise ConfigError(
+            "data.train.weights: is for translators, classifiers and taggers; to see a text more often, pass it twice."
+        )
 
     def lines() -> Iterator[tuple[str]]:
         documents = read_documents(data.train.files, InvalidLines(data.skip_invalid), data.train.columns)
