@@ -7,10 +7,12 @@ one after the other in one process group:
     {"copy": [folder, folder]}              copy a run folder
     {"slow": seconds, "regard": […]}        the same, where the first process takes long to prepare and to conclude
     {"kill": [[attempt, rank, step], …]}    the same, where a process kills itself
+    {"full": true, "regard": […]}           the same, where the disk of the last process is full
     {"bfloat16": true, "regard": […]}       the same with matrix products in 16 bits, whatever the processor
 """
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -29,9 +31,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 import small_runs
 from commands import regard
 from regard.training import runner, sharded  # imported before the processes are forked
-from regard.training.distributed import joined_process_group
+from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import MatmulPeak
-from regard.training.sharded_checkpoint import ShardedSaver
+from regard.training.sharded_checkpoint import ShardedSaver, _Writer
 
 
 def start(folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
@@ -57,7 +59,8 @@ def outputs(folder: Path, name: str, processes: int = 2) -> tuple[list[int], str
 
 def run_calls(calls: dict[str, dict[str, Any]]) -> None:
     """Make all calls in this process, which is one of several."""
-    with joined_process_group() as process_group:  # once: torchrun's store is not made for joining several times
+    # One group for all calls: torchrun's store is not made for joining several times. A call that fails ends no process.
+    with mock.patch.object(ProcessGroup, "report_failure"), joined_process_group() as process_group:
         vars(runner)["joined_process_group"] = lambda: contextlib.nullcontext(process_group)
         for name, call in calls.items():
             if "copy" in call and process_group.is_first:
@@ -69,6 +72,9 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
                 if "slow" in call and process_group.is_first:
                     for function in ("_prepare", "_conclude"):
                         stack.enter_context(mock.patch.object(runner, function, _slow(function, call["slow"])))
+                if "full" in call and not process_group.is_first:
+                    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    stack.enter_context(mock.patch.object(_Writer, "write_data", side_effect=error))
                 if "bfloat16" in call:
                     peak = MatmulPeak("bfloat16", torch.bfloat16, 1.0)
                     stack.enter_context(mock.patch.object(runner, "matmul_peak", return_value=peak))

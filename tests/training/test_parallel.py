@@ -89,6 +89,7 @@ def folder(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
         two[f"rdrop-{layout}"] = call(f"rdrop-{layout}", "gpt", HALF, *RDROP, *LAYOUTS[layout])
     for layout in ("ddp", "fsdp"):
         two[f"bfloat16-{layout}"] = call(f"bfloat16-{layout}", "gpt", HALF, *LAYOUTS[layout]) | {"bfloat16": True}
+    two["full disk"] = call("full disk", "gpt", HALF, *LAYOUTS["fsdp"]) | {"full": True}
     slow = call("slow", "gpt", HALF, "training.collective_timeout_minutes=0.02")
     two["slow"] = slow | {"slow": 2.0}
     four = {
@@ -234,6 +235,7 @@ def test_long_work_of_the_first_process_does_not_time_out(folder: Path) -> None:
             [2, 1],
             "--set model.widht=3: model.widht is not a setting; did you mean model.width?",
         ),
+        ("full disk", [3, 3], "step-000000000: cannot be written (No space left on device); free some space, then"),
         ("diverging", [1, 1], "training was stopped and the last good checkpoint kept"),  # raised in both
     ],
 )

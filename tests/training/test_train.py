@@ -265,7 +265,7 @@ with joined_process_group() as process_group:
     for failure in (DataError("façade.tsv: not found; check the path."), ZeroDivisionError("a bug")):
         code = 0
         try:
-            with rank_zero_errors(process_group.lost_process, process_group.report_failure):
+            with rank_zero_errors(process_group.lost_process):
                 with process_group.fail_together():
                     pass
                 with process_group.fail_together():
