@@ -61,7 +61,7 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
     """Make all calls in this process, which is one of several."""
     # One group for all calls: torchrun's store is not made for joining several times. A call that fails ends no process.
     with mock.patch.object(ProcessGroup, "report_failure"), joined_process_group() as process_group:
-        vars(runner)["joined_process_group"] = lambda: contextlib.nullcontext(process_group)
+        vars(runner)["joined_process_group"] = lambda device: contextlib.nullcontext(process_group)
         for name, call in calls.items():
             if "copy" in call and process_group.is_first:
                 shutil.copytree(*call["copy"])
