@@ -59,7 +59,7 @@ def outputs(folder: Path, name: str, processes: int = 2) -> tuple[list[int], str
 
 def run_calls(calls: dict[str, dict[str, Any]]) -> None:
     """Make all calls in this process, which is one of several."""
-    # One group for all calls: torchrun's store is not made for joining several times. A call that fails ends no process.
+    # One group for all calls: torchrun's store is not made for joining twice. A call that fails ends no process.
     with mock.patch.object(ProcessGroup, "report_failure"), joined_process_group() as process_group:
         vars(runner)["joined_process_group"] = lambda device: contextlib.nullcontext(process_group)
         for name, call in calls.items():
