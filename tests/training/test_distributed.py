@@ -10,7 +10,7 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore, Store
 
 from regard.config import Config, DecoderOnlyConfig, FsdpConfig, load_config
-from regard.errors import ConfigError, DataError, RegardError, RunError
+from regard.errors import ConfigError, DataError, InterruptedRun, RegardError, RunError
 from regard.models import build
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, canonical_name, gradient_norm
@@ -97,6 +97,14 @@ def test_waiting_ends_when_another_process_has_failed(store: Store, monkeypatch:
     assert message.startswith("rank 1 (PID 1 on node1) failed with ZeroDivisionError: a bug, so that all processes")
     second.report_failure(DataError("x.tsv: not found; check the path."))
     assert first.lost_process() == LostProcess("x.tsv: not found; check the path.", True)
+
+
+def test_the_error_of_rank_0_is_printed_once(store: Store) -> None:
+    for rank in range(2):
+        store.set(f"process/{rank}", f"PID {rank} on node{rank}")
+    first, second = (ProcessGroup(rank, 2, store=store) for rank in range(2))
+    first.report_failure(InterruptedRun("runs/x: stopped at step 7, all saved; continue with --resume."))
+    assert second.lost_process() == LostProcess("runs/x: stopped at step 7, all saved; continue with --resume.", False)
 
 
 def test_waiting_ends_some_time_after_a_stop_was_requested(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,8 @@ class ProcessGroup:
     def lost_process(self) -> LostProcess:
         """After a connection was lost: what is known, and whether this process should report it.
 
-        Each process that still runs says so in the store; the others are lost. The first that runs reports.
+        Each process that still runs says so in the store; the others are lost. The first that runs reports, unless
+        rank 0 has failed with an error, which it prints itself.
         """
         if self.store is None:
             return LostProcess(lost_process_message([]), True)
@@ -165,7 +166,8 @@ class ProcessGroup:
             missing, end = list(range(self.world_size)), time.monotonic() + ANSWER_SECONDS
             while missing and time.monotonic() < end:
                 missing = [rank for rank in missing if not self.store.check([f"running/{rank}"])]
-                if self.is_first and any(self.store.check([f"failed/{rank}"]) for rank in missing):
+                known = missing if self.is_first else [0]
+                if any(self.store.check([f"failed/{rank}"]) for rank in known):
                     break  # it is known what happened
                 time.sleep(0.05)
             failed = [rank for rank in missing if self.store.check([f"failed/{rank}"])]
@@ -175,7 +177,8 @@ class ProcessGroup:
             lost = [self._describe(rank, outcomes.get(rank, (False, ""))[1]) for rank in failed or missing]
         except RuntimeError:  # the store is gone too, with torchrun
             return LostProcess(lost_process_message([]), self.is_first)
-        return LostProcess(by_user[0] if by_user else lost_process_message(lost), self.rank == min(running))
+        report = self.rank == min(running) and 0 not in failed
+        return LostProcess(by_user[0] if by_user else lost_process_message(lost), report)
 
     def _describe(self, rank: int, message: str = "") -> str:
         assert self.store is not None
