@@ -32,7 +32,6 @@ EXAMPLES = examples(
     "regard prepare translation --data 'corpus/*.tsv.zst' --out prepared",
     "regard prepare my.toml --out prepared --workers 8",
     "regard prepare gpt --data s3://bucket/books/*.parquet --cluster ray",
-    "regard train translation --data 'corpus/*.tsv.zst' --set data.store=prepared",
 )
 CLUSTERS = ("local", "ray")
 

@@ -359,5 +359,8 @@ def work() -> None:
             result = encoder(chunk)
         except Exception as error:
             result = error
-        pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
-        results.flush()
+        try:
+            pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
+            results.flush()
+        except BrokenPipeError:  # the process that started this one was killed
+            os._exit(1)  # without an error when Python closes standard output
