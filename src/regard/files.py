@@ -283,11 +283,14 @@ def _remove_folder(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def lock_file(file: IO[Any]) -> None:
-    """Lock an open file until it is closed or the process ends; OSError if another process holds the lock."""
+def lock_file(file: IO[Any], *, shared: bool = False) -> None:
+    """Lock an open file until it is closed or the process ends; OSError if another process holds the lock.
+
+    Several processes can hold a `shared` lock; Windows has none.
+    """
     if HAS_FLOCK:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    else:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    elif not shared:
         msvcrt: Any = import_module("msvcrt")  # of Windows, unknown to type checkers elsewhere
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # the first byte, which need not exist

@@ -17,12 +17,7 @@ from regard.batch.job_folder import SHARDS_FOLDER, JobFolder, find_problems, man
 from regard.batch.tasks import BatchTask
 from regard.data.remote import is_url, open_binary, open_output, optional_module
 from regard.errors import ConfigError, InterruptedRun, RunError
-from regard.files import explain_write_errors
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from regard.files import explain_write_errors, lock_file
 
 DEFAULT_ROWS_PER_SHARD = 50_000
 LISTED_PROBLEMS = 3  # shards that a message names
@@ -216,21 +211,20 @@ def _open_job(folder: JobFolder, settings: JobSettings) -> Job:
 @contextmanager
 def _locked(folder: JobFolder, share: tuple[int, int] | None) -> Iterator[None]:
     """Keep other processes from working on the same shards; not on remote storage, which has no locks."""
-    if is_url(folder.location) or fcntl is None:
+    if is_url(folder.location):
         yield
         return
     with explain_write_errors(Path(folder.location)):
         os.makedirs(folder.location, exist_ok=True)
     part = "" if share is None else f"-{share[0]}-of-{share[1]}"
-    locks = [(".lock", fcntl.LOCK_EX if share is None else fcntl.LOCK_SH)]
-    locks += [(f".lock{part}", fcntl.LOCK_EX)] if part else []
+    locks = {".lock": share is not None, f".lock{part}": False}  # whether each is shared with other parts
     with ExitStack() as stack:
-        for name, kind in locks:
+        for name, shared in locks.items():
             with explain_write_errors(Path(folder.location)):
                 file = stack.enter_context(open(folder.path(name), "w"))
             try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
+                lock_file(file, shared=shared)
+            except (BlockingIOError, PermissionError):
                 raise RunError(
                     f"{folder.location}: another process works on these shards; wait for it, or stop it."
                 ) from None

@@ -12,7 +12,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -39,14 +39,10 @@ from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer, unknown_note
 from regard.errors import ConfigError, DataError
-from regard.files import atomic_file, explain_write_errors, write_bytes, write_text
+from regard.files import atomic_file, explain_write_errors, folder_lock, write_bytes, write_text
+from regard.machine import available_cores
 
 TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
-
 KEY = "key"
 TOKENIZER_KEY_FILE = "tokenizer.key"
 KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
@@ -264,12 +260,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
     """Wait until no other process prepares data in a folder, where the system has such locks."""
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with folder_lock(folder):
         yield
 
 
@@ -281,7 +272,7 @@ def has_store(folder: Path, key: str) -> TokenStore | None:
 
 def num_workers(config: Config) -> int:
     """Return how many processes tokenize: `data.workers`, or the number of cores."""
-    return config.data.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return config.data.workers or available_cores()
 
 
 def store_metadata(key: str, invalid: InvalidLines) -> dict[str, Any]:

@@ -103,7 +103,8 @@ class ShardedBuild(Generic[E]):
         first, second = next(chunks, []), next(chunks, None)
         if second is None:
             encoded = self.encoder(first)
-            progress(len(first))
+            if first:
+                progress(len(first))
             self._write([encoded], metadata)
             return
         chunks = chain([first, second], chunks)
@@ -303,6 +304,10 @@ class _Workers(Generic[E]):
 
     def __exit__(self, *exception: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if exception[0] is not None:
+            for process in list(self._processes):
+                process.kill()
+        self._threads.shutdown()  # a thread may just be starting its process
         for process in self._processes:
             if exception[0] is not None:
                 process.kill()
