@@ -31,7 +31,7 @@ settings.register_profile("quick", settings.get_profile("regard"), max_examples=
 settings.register_profile("random", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile("regard")
 torch.set_num_threads(1)
-QUICK_CASES = 6  # cases of one test that `--quick` runs
+QUICK_CASES = 3  # cases of one test that `--quick` runs
 SLOW_COST = 50  # of a slow test, in fast tests
 
 

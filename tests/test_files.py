@@ -144,6 +144,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_writers_leave_complete_files_and_leftovers_are_removed(tmp_path: Path) -> None:
     names = [tmp_path / "first", tmp_path / "second"]
     for delay in (0.01, 0.03, 0.05, 0.07):

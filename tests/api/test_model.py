@@ -116,6 +116,7 @@ def test_an_unknown_logits_processor_is_refused(translator: Path) -> None:
         regard.load(translator).translate("w4", logits_processors=["no-digit"])
 
 
+@pytest.mark.slow
 def test_iterators_are_read_in_batches(translator: Path) -> None:
     read = []
 
@@ -257,6 +258,7 @@ def test_config_is_that_of_the_folder(translator: Path) -> None:
     assert regard.load(translator).config.model == Config(model=EncoderDecoderConfig(**SMALL)).model
 
 
+@pytest.mark.slow
 def test_a_translator_decodes_with_the_settings_that_its_folder_stores(tmp_path: Path) -> None:
     model = EncoderDecoderConfig(**SMALL)
     config = Config(model=model, decoding=DecodingConfig(beam=2, length_penalty=1.7, extra_tokens=1))

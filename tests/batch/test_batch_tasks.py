@@ -108,6 +108,7 @@ def test_missing_and_conflicting_columns(translator: Path, writer: Path) -> None
         Translate(writer).check()
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_neither_torch_nor_ray() -> None:
     code = "import sys, regard.batch as b; b.Translate; b.run; print('torch' in sys.modules, 'ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -24,6 +24,7 @@ def _wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, ENVIRONMENT[name])
 
 
+@pytest.mark.slow
 def test_help_does_not_import_torch() -> None:
     command_lines = [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
     program = f"""
@@ -100,6 +101,7 @@ def test_model_with_settings_and_length_as_json() -> None:
     assert shown["training_flops_per_token"] == 3 * shown["forward_flops_per_token"]
 
 
+@pytest.mark.slow
 def test_model_without_a_name_lists_the_presets() -> None:
     shown = regard("model").out
     for name in preset_names():
@@ -131,12 +133,14 @@ def test_tables_are_not_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch
     assert "63,045,632   127,148,032" in regard("model", "paper-base").out
 
 
+@pytest.mark.slow
 def test_lab_lists_and_runs_labs(tmp_path: Path) -> None:
     assert regard("lab").out.startswith("worked-example  ")
     shown = regard("lab", "worked-example", "--out", tmp_path).out
     assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
 
 
+@pytest.mark.slow
 def test_lab_all_resumes_with_unfinished_labs(tmp_path: Path) -> None:
     page = '<section id="{0}" data-effort="quick"><h2>{0} as it was</h2></section>'
     for lab in set(LABS) - {"worked-example"}:
@@ -202,6 +206,7 @@ def test_unknown_commands_and_options_are_usage_errors() -> None:
     assert "Traceback" not in regard("trian").err
 
 
+@pytest.mark.slow
 def test_unwritable_output_is_one_message() -> None:
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' lab > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
@@ -234,6 +239,7 @@ def test_closed_pipe_ends_the_command_silently(arguments: str) -> None:
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+@pytest.mark.slow
 def test_openmp_spin_count_has_a_default() -> None:
     program = "import os; from regard.cli import main\ntry: main()\nfinally: print(os.environ['GOMP_SPINCOUNT'])"
     for environment, expected in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):

@@ -78,6 +78,7 @@ def test_models_are_trained_and_compared_in_a_table(trained: CommandResult, argu
     assert (out / "compare.md").read_text("utf-8").count("\n") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_finished_runs_are_reused(arguments: list[str]) -> None:
     out = Path(arguments[3])
@@ -88,6 +89,7 @@ def test_finished_runs_are_reused(arguments: list[str]) -> None:
     assert done.err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_runs_with_more_steps_are_resumed(arguments: list[str], tmp_path: Path) -> None:
     shutil.copytree(arguments[3], tmp_path / "out")
@@ -95,6 +97,7 @@ def test_runs_with_more_steps_are_resumed(arguments: list[str], tmp_path: Path) 
     assert [row["steps"] for row in json.loads(done.out)] == [6, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_runs_and_model_folders_are_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
     saved(tmp_path / "writer", DecoderOnlyConfig(**SMALL))
@@ -153,6 +156,7 @@ def test_seeds_are_grouped_with_mean_and_standard_deviation() -> None:
     assert float(lines[3]["loss"]) == pytest.approx(0.2 / 2**0.5)
 
 
+@pytest.mark.slow
 def test_runs_of_other_seeds_and_of_other_data(tmp_path: Path) -> None:
     data, other = write_pairs(tmp_path / "pairs.tsv", 60), write_pairs(tmp_path / "other.tsv", 60, seed=7)
     quick = ("training.steps=1", "validation.sentences=0")

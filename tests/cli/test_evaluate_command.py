@@ -99,6 +99,7 @@ def test_scores_by_sentence_length(models: Path, pairs: Path, outputs: list[str]
     assert short["chrf"] == CHRF().corpus_score(outputs[:2], [references[:2]]).score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--split-sentences"], ["--no-split-sentences"]])
 def test_the_same_rule_as_translate_python_and_http(tmp_path: Path, options: list[str]) -> None:
     """Lines of several sentences have the same translations everywhere."""

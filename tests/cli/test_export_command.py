@@ -54,6 +54,7 @@ MODELS: dict[str, ModelConfig] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 def test_printed_example_runs(to: str, model: ModelConfig, terminal: Terminal) -> None:
@@ -70,6 +71,7 @@ def test_printed_example_of_a_text_encoder_runs(terminal: Terminal) -> None:
     assert terminal.python(printed).startswith("tensor(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 @pytest.mark.parametrize("tokenizers", [[], ["tokenizer.json", "target_tokenizer.json"]], ids=["none", "two"])
 def test_printed_example_with_no_tokenizer_or_two_runs(tokenizers: list[str], to: str, terminal: Terminal) -> None:
@@ -125,6 +127,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_write_nothing(case: str, tmp_path: Path) -> None:
     saved(Path("model"), DecoderOnlyConfig(**SMALL))

@@ -18,6 +18,7 @@ TINY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
     data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negated_sentences(120)])
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)

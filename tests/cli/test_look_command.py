@@ -76,6 +76,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: root / name for name in kinds}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["translator", "writer", "encoder"])
 def test_trace_of_every_kind_of_model(folders: dict[str, Path], kind: str) -> None:
     done = regard("look", folders[kind], "w5 w9 w12")
@@ -84,6 +85,7 @@ def test_trace_of_every_kind_of_model(folders: dict[str, Path], kind: str) -> No
     assert "Encoder, layer 1" in done.out or "Decoder, layer 1" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("kind", ["translator", "writer", "attending"])
 def test_a_terminal_breaks_no_number(
@@ -114,6 +116,7 @@ def test_a_wide_table_is_split_between_its_columns() -> None:
     assert lines == [["token", "first", "second"], ["w5", "-10.25", "0.125"], ["token", "third"], ["w5", "123.5"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_sections_of_some_networks_only(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
     parses = tmp_path / "parses.conllu"
@@ -139,6 +142,7 @@ def test_probabilities_of_labels_at_an_address(folders: dict[str, Path]) -> None
     assert sum(probabilities["values"]) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_plot_of_a_network_with_syntax_positions(folders: dict[str, Path], tmp_path: Path) -> None:
     parses = tmp_path / "parses.conllu"
     parses.write_text(conllu(["w5", "w9"], [2, 0]), "utf-8")
@@ -154,6 +158,7 @@ def test_json_has_outline_and_search_tree(folders: dict[str, Path]) -> None:
     assert result["tree"]["beam"] == 2
 
 
+@pytest.mark.slow
 def test_values_at_an_address(folders: dict[str, Path]) -> None:
     address = "decoder.1.cross_attention.weights[2]@0"
     shown = regard("look", folders["translator"], "w5 w9", "--at", address)

@@ -38,6 +38,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: root / name for name in kinds}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plot", MODEL_PLOTS)
 def test_figures_of_a_model(translator: Path, tmp_path: Path, plot: str) -> None:
     done = regard("plot", plot, translator, "w5 w9 w12", "-o", tmp_path / "x.svg")
@@ -45,6 +46,7 @@ def test_figures_of_a_model(translator: Path, tmp_path: Path, plot: str) -> None
     assert "<svg" in (tmp_path / "x.svg").read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plot", FREE_PLOTS)
 def test_figures_without_a_model(tmp_path: Path, plot: str) -> None:
     done = regard("plot", plot, "-o", tmp_path / "x.png")
@@ -63,11 +65,13 @@ def svg(tmp_path: Path, *arguments: str | Path) -> str:
     return (tmp_path / "x.svg").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_positions_of_any_length_and_width(tmp_path: Path) -> None:
     assert "sinusoidal positions: 9 positions, width 7" in svg(tmp_path, "positions", "--length", "9", "--width", "7")
     assert "rotary positions: 64 positions" in svg(tmp_path, "positions", "--set", "model.positions=rotary")
 
 
+@pytest.mark.slow
 def test_positions_and_pattern_of_a_model(folders: dict[str, Path], tmp_path: Path) -> None:
     assert "learned positions: 12 positions, width 24" in svg(
         tmp_path, "positions", folders["writer"], "--length", "12"
@@ -88,6 +92,7 @@ def test_mask_of_a_model(folders: dict[str, Path], tmp_path: Path) -> None:
     assert "−∞" in content
 
 
+@pytest.mark.slow
 def test_small_networks_are_the_same_every_time(tmp_path: Path) -> None:
     assert svg(tmp_path, "lstm") == svg(tmp_path, "lstm")
 
@@ -196,6 +201,7 @@ def errors(folders: dict[str, Path], translator: Path) -> dict[str, tuple[tuple[
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(29))
 def test_invalid_arguments_are_an_error(
     folders: dict[str, Path], translator: Path, tmp_path: Path, number: int
@@ -216,6 +222,7 @@ def test_output_is_checked_before_anything_is_computed(tmp_path: Path) -> None:
     assert (other.code, other.err) == (2, "regard: --output x.gif: should end in .png, .svg or .pdf.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plot", FREE_PLOTS)
 def test_figures_in_the_docs_are_those_of_the_command(tmp_path: Path, plot: str) -> None:
     """Names and numbers are compared; outlines may differ between versions of matplotlib."""

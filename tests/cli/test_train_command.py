@@ -14,6 +14,7 @@ def sets(*settings: str) -> list[str]:
     return [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
 
 
+@pytest.mark.slow
 def test_translator_from_two_aligned_files(tmp_path: Path) -> None:
     for side, name in enumerate(("en", "it")):
         lines = [pair[side] for pair in pairs(400)]
@@ -53,6 +54,7 @@ def test_a_scaled_down_recipe_of_the_paper_trains_and_decodes_with_its_settings(
     assert shown.splitlines()[1].startswith("beam 2, length penalty 1.5, ")
 
 
+@pytest.mark.slow
 def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     text = "".join(f"line {n} of a short text\n" for n in range(300))
     shape = sets("training.schedule.warmup_steps=5", "data.context_length=32")
@@ -135,6 +137,7 @@ def test_config_show_prints_the_origin_of_every_setting(tmp_path: Path) -> None:
     assert json.loads(regard("config", "show", "tiny", "--json").out)["model"]["width"] == 128
 
 
+@pytest.mark.slow
 def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     with open(data, "ab") as file:
@@ -249,6 +252,7 @@ def test_invalid_input_is_an_error(
     assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {message}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -272,6 +276,7 @@ def test_a_start_that_fails_leaves_no_folder(
     assert Path("runs").exists() == (existing is not None)
 
 
+@pytest.mark.slow
 def test_settings_are_checked_together_with_automatic_settings(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"line {n} of a short text\n" for n in range(300)))
     short = ["model.positions.max_length=4", "training.steps=3", "model.width=32", "model.layers=1"]
@@ -306,6 +311,7 @@ def test_invalid_validation_and_test_data_fail_before_training(part: str, tmp_pa
     assert done.err == f"regard: {tmp_path / 'missing.tsv'}: not found; check the path.\n"
 
 
+@pytest.mark.slow
 def test_training_data_used_for_validation_is_a_warning(tmp_path: Path) -> None:
     data, link = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "link.tsv"
     link.symlink_to(data)
@@ -317,6 +323,7 @@ def test_training_data_used_for_validation_is_a_warning(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_existing_tokenizer_file_is_used(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     first = regard("train", "translation", "--data", data, "--out", tmp_path / "first", *sets())

@@ -181,6 +181,7 @@ def test_signals_remove_temporary_files(translator: Path, tmp_path: Path, number
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_whose_exception_is_dropped_still_ends_the_command(number: signal.Signals) -> None:
     script = f"""
@@ -286,6 +287,7 @@ def test_n_best_output(translator: Path) -> None:
     assert float(rows[0][2]) >= float(rows[1][2])
 
 
+@pytest.mark.slow
 def test_ensemble(translator: Path, tmp_path: Path) -> None:
     saved(tmp_path / "other", EncoderDecoderConfig(**SMALL), seed=1)
     votes: list[list[str | Path]] = [[], ["--ensemble", translator], ["--ensemble", tmp_path / "other"]]

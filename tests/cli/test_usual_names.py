@@ -54,6 +54,7 @@ def test_aliases_lead_to_registered_names_and_hide_none() -> None:
             assert registry.resolve(alias) == name
 
 
+@pytest.mark.slow
 def test_lab_of_an_alias_runs(tmp_path: Path) -> None:
     done = regard("lab", "by-hand", "--out", tmp_path)
     assert done.code == 0

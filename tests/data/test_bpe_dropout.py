@@ -49,6 +49,7 @@ def random(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rate", [0.0, TINY])
 @given(text=TEXT | st.sampled_from(ODD))
@@ -63,6 +64,7 @@ def test_rate_zero_gives_the_tokens_of_sentences(kind: str) -> None:
         assert dropout.encode(ids, generator) == ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([0.1, 0.5, 0.9, 1.0]), seed=st.integers(0, 9))
 def test_text_is_unchanged(kind: str, text: str, rate: float, seed: int) -> None:
@@ -97,6 +99,7 @@ def test_tokens_follow_from_the_seed(kind: str) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([TINY, 0.2, 0.6]), seed=st.integers(0, 9))
 def test_long_words_equal_short_ones(kind: str, text: str, rate: float, seed: int) -> None:
@@ -175,6 +178,7 @@ def test_bytes_of_a_partial_text_are_kept() -> None:
     assert BpeDropout(tokenizer("byte-level"), TINY).encode(ids, random()) == ids
 
 
+@pytest.mark.slow
 @given(text=TEXT | st.sampled_from(ODD))
 def test_other_pre_tokenizers(text: str) -> None:
     content = json.loads(tokenizer("byte-level").to_json())

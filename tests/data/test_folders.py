@@ -75,6 +75,7 @@ def test_only_paths_of_a_recipe_are_resolved() -> None:
     assert resolved == {"data": {"train": {"files": ["corpora/a.csv"], "source_column": "en"}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["files last", "task last", "folder"])
 def test_several_files_after_one_option(folder: Path, order: str) -> None:
     rows = [f"{source}\t{target}\n" for source, target in pairs(400)]

@@ -53,6 +53,7 @@ def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> 
     assert [one.score for one in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1000), width=st.integers(2, 6))
 def test_stopping_early_never_changes_what_is_found(seed: int, width: int) -> None:

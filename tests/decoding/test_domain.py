@@ -94,6 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_both_engines_flag_the_same_sentences(folder: Path, tmp_path: Path, engine: EngineName) -> None:
     texts = [f"w{n} w{n + 1} w{n + 2}" for n in range(4, 24)]
@@ -150,6 +151,7 @@ def test_json_of_the_command_has_the_flags(folder: Path, tmp_path: Path) -> None
     assert 0 < line["sentences"][0]["confidence"] < 1
 
 
+@pytest.mark.slow
 def test_training_calibrates_the_best_model(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv", 700)
     folder = run(tmp_path / "run", data, "data.description='numbers from one to eight'", "training.steps=3")

@@ -50,6 +50,7 @@ sentence = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 texts = st.lists(st.one_of(sentence, st.tuples(sentence, sentence)), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(texts)
 def test_a_batch_of_texts_has_the_vectors_and_labels_of_its_rows(several: list[TextOrPair]) -> None:

@@ -26,6 +26,7 @@ LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 
 ENGINES: tuple[EngineName, ...] = ("torch", "ctranslate2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     [
@@ -98,6 +99,7 @@ def test_int8_translates(translator: Path) -> None:
     assert all(text for n, text in enumerate(translations) if n != 2)
 
 
+@pytest.mark.slow
 def test_ctranslate2_does_not_import_torch_once_a_model_is_converted(translator: Path) -> None:
     regard.load(translator).translate(LINES)
     program = (
@@ -241,6 +243,7 @@ def logged(caplog: pytest.LogCaptureFixture, call: Callable[[], object]) -> str:
     return caplog.messages[-1]
 
 
+@pytest.mark.slow
 def test_the_choice_of_an_engine_is_logged_with_its_reason(
     translator: Path, writer: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -212,6 +212,7 @@ def test_html_is_parsed_as_in_browsers(html: str, texts: list[str]) -> None:
     assert unescape(translate(html)) == html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     ["<!--", "<script>", "<pre", "<code></cod", "<a '\"'", '<a "', "<", "</script ", "<b>", "<b>x", "<b></i>", "<br>x"],
@@ -222,6 +223,7 @@ def test_no_html_takes_quadratic_time(piece: str) -> None:
     assert time.thread_time() - start < 5  # quadratic time would take minutes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["<b>one</b> ", "<b>one ", "<i><b>one.</b></i> ", "one<img> ", "<i>" * 30 + "one" + "</i>" * 30 + " "]
 )

@@ -65,6 +65,7 @@ def test_a_seed_repeats_and_streams_differ() -> None:
     assert len({tuple(ids) for ids in first}) == 3
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     prompts=st.lists(st.lists(st.integers(4, 20), min_size=1, max_size=9), min_size=2, max_size=4),

@@ -57,6 +57,7 @@ def test_an_overflow_without_a_scale_is_divergence(monkeypatch: pytest.MonkeyPat
         one_step(LossScaler("cpu", init_scale=1.0), torch.float16)
 
 
+@pytest.mark.slow
 def test_the_scale_is_restored() -> None:
     scaler = LossScaler("cpu", init_scale=64.0)
     for _ in range(3):

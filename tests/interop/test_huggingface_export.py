@@ -166,6 +166,7 @@ def test_language_models_round_trip_as_gpt2(settings: dict[str, Any], tmp_path: 
     assert float((again.network(ids, mask) - expected)[mask].abs().max()) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", BERT.values(), ids=BERT)
 @torch.no_grad()
 def test_encoders_round_trip_as_bert(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -218,6 +219,7 @@ def test_masked_language_models_round_trip_as_bert(settings: dict[str, Any], tmp
     assert again.config.tokens == config.tokens
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sentence_transformers_vectors_equal_ours(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer

@@ -177,6 +177,7 @@ MARIAN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", MARIAN, ids=["shared", "separate", "separate and untied", "untied"])
 @pytest.mark.parametrize("seed", range(4))
 def test_marian_logits_equal_hugging_face(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def batch(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
     return ids, torch.arange(ids.size(1)) < torch.tensor([len(row) for row in rows])[:, None]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_embeddings_of_a_trained_model_equal_hugging_face(report: ImportReport) -> None:
     ids, mask = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
@@ -87,6 +88,7 @@ def test_the_report_lists_skipped_tensors_and_notes(report: ImportReport) -> Non
     assert (tokens.pad, tokens.unknown, tokens.start, tokens.end) == (0, 100, 101, 102)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_embeddings_of_the_exported_model_equal_sentence_transformers(report: ImportReport, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer

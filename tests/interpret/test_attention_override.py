@@ -35,6 +35,7 @@ def test_override_sets_the_weights_of_one_head(place: str) -> None:
         torch.testing.assert_close(weights[1], trace.activation(f"{place}.weights")[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", [2, (0.0, 0.0, 0.5, 0.5, *[0.0] * 9)])
 def test_override_respects_the_causal_mask(to: int | tuple[float, ...]) -> None:
     trace = make_trace("encoder-decoder")

@@ -31,6 +31,7 @@ def logits(trace: Trace, network: Any = None) -> torch.Tensor:
     return recorded_logits.detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), HEADS)
 def test_head_off_equals_zero_rows_of_w_o(name: str, part: str) -> None:
     trace, head = make_trace(name), 1

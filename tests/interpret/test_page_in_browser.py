@@ -11,6 +11,7 @@ from traces import make_trace
 HEAD = "Encoder, layer 0: self-attention, head 2"
 
 
+@pytest.mark.slow
 def test_heads_and_points_can_be_selected(tmp_path: Path) -> None:
     trace, file = make_trace("encoder-decoder"), tmp_path / "trace.html"
     file.write_text(trace_page(trace), "utf-8")

@@ -35,6 +35,7 @@ def terminal_text(trace: Trace) -> str:
     return "\n".join(print_lines(render_trace(trace)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_network_is_rendered_in_the_terminal(name: str) -> None:
     text = terminal_text(make_trace(name))
@@ -249,6 +250,7 @@ def test_notebook_shows_the_page_in_an_iframe() -> None:
     assert unescape(inside) == trace.as_html()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_equal_figures_give_equal_files(tmp_path: Path, suffix: str) -> None:
     files = []
@@ -260,6 +262,7 @@ def test_equal_figures_give_equal_files(tmp_path: Path, suffix: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only", "recurrent encoder-decoder, dot"])
 def test_attention_and_head_costs_of_every_kind_of_network_are_plotted(tmp_path: Path, name: str) -> None:
     trace = make_trace(name)
@@ -285,6 +288,7 @@ def test_cost_panel_needs_predictions() -> None:
     assert titles["encoder-only"] == ["entropy of its attention, nats"]
 
 
+@pytest.mark.slow
 def test_invalid_plots_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as config_error:
         check_figure_path(Path("x.gif"), "--output")

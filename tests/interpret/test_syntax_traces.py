@@ -27,6 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     return regard.load(folder)
 
 
+@pytest.mark.slow
 def test_output_equals_translate_with_the_same_parse(model: regard.Model) -> None:
     for tree in (TREE, OTHER):
         assert model.look(TEXT, parses=[tree]).output == model.translate([TEXT], parses=[tree], engine="torch")[0]

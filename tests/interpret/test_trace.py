@@ -270,6 +270,7 @@ def test_outline_has_fixed_json_fields() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_network_has_an_outline(name: str) -> None:
     outline: dict[str, Any] = json.loads(make_trace(name).as_json())

@@ -269,6 +269,7 @@ def names(cases: list[tuple[str, str, Break]]) -> list[str]:
     return [f"{lab}-{what}" for lab, what, _ in cases]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lab", "what", "broken"), FAST, ids=names(FAST))
 def test_broken_network_fails_the_verdict(
     lab: str, what: str, broken: Break, tmp_path: Path, monkeypatch: Patch
@@ -286,6 +287,7 @@ def test_broken_larger_network_fails_the_verdict(
     assert not run(lab, tmp_path).holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lab", ["worked-example", "gradients", "averaging"])
 def test_verdict_holds_without_a_break(lab: str, tmp_path: Path) -> None:
     assert run(lab, tmp_path).holds
@@ -320,6 +322,7 @@ def test_parts_of_the_memory_claim_depend_on_the_networks(tmp_path: Path, monkey
     assert after[longer]
 
 
+@pytest.mark.slow
 def test_memory_of_generation_grows_only_in_the_transformer() -> None:
     networks = {name: build(config) for name, config in memory.configs(16).items()}
     kept = {name: [memory.generation_bytes(network, n) for n in (64, 256)] for name, network in networks.items()}

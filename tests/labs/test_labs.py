@@ -31,6 +31,7 @@ def test_unwritable_folder_is_reported_before_the_experiment_runs(tmp_path: Path
     assert log == []
 
 
+@pytest.mark.slow
 def test_book_has_a_table_of_contents(out: Path) -> None:
     section = run_lab(LABS["worked-example"], "quick", out, ignore).section
     page = write_report([section, replace(section, holds=False)], out).read_text("utf-8")

@@ -59,6 +59,7 @@ def test_flops_of_a_product_and_its_two_gradients() -> None:
     assert counter.get_total_flops() == 3 * 2 * (2 * 3 * 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "recomputed"),
     [

@@ -38,6 +38,7 @@ def memory_of(network: Network, batch: Batch) -> Memory | None:
     return network.encode(batch.source, batch.source_mask, batch.features) if network.encodes else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 @few_examples
 @given(batch=batches())
@@ -247,6 +248,7 @@ def test_permuting_inputs_changes_outputs_with_positions() -> None:
     assert (states - reversed_.flip(1)).abs().max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 @few_examples
 @given(batch=batches())
@@ -338,6 +340,7 @@ def test_cpu_paths_have_the_gradients_of_plain_paths(name: str) -> None:
         torch.testing.assert_close(ours, reference, atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPED)
 @given(batch=batches())
 def test_grouped_heads_equal_a_network_with_repeated_heads(name: str, batch: Batch) -> None:

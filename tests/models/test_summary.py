@@ -42,6 +42,7 @@ def test_presets_have_the_sizes_of_the_paper() -> None:
     assert [getattr(small, name) for name in shape[:4]] == [3, 256, 1024, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_can_be_counted(preset: str) -> None:
     counts = summarize(build_meta(load_config(preset).model))

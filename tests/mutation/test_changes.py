@@ -5,6 +5,7 @@ import importlib.util
 from pathlib import Path
 
 import packages
+import pytest
 from changes import changed_tree, possible_changes
 from packages import replace_code
 
@@ -41,6 +42,7 @@ def test_operators_constants_conditions_and_calls_are_changed_but_not_annotation
         assert ast.unparse(tree) != ast.unparse(ast.parse(SOURCE))
 
 
+@pytest.mark.slow
 def test_live_functions_get_the_changed_code(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text("def double(x):\n    return x * 2\n", "utf-8")
@@ -56,6 +58,7 @@ def test_live_functions_get_the_changed_code(tmp_path: Path) -> None:
     assert double(6) == 3
 
 
+@pytest.mark.slow
 def test_tests_that_import_a_module_come_first() -> None:
     tests = packages.tests_of("src/regard/training/schedules.py")
     assert tests[0] == "tests/training/test_schedules.py"

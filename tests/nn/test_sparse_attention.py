@@ -254,6 +254,7 @@ SCHEMES: list[Positions] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: type(scheme).__name__)
 @given(length=st.integers(1, 30), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))

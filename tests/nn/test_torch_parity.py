@@ -85,6 +85,7 @@ def test_encoder_layer_equals_torch(pre_norm: bool, activation: str, seed: int, 
     torch.testing.assert_close(ours(x, layout)[mask], expected[mask], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("pre_norm", ORDERS)
 @given(

@@ -54,6 +54,7 @@ def test_a_timeout_gets_504(uppercase: UppercaseModel) -> None:
         uppercase.gate.set()
 
 
+@pytest.mark.slow
 def test_texts_of_disconnected_clients_are_not_translated(uppercase: UppercaseModel) -> None:
     uppercase.gate.clear()
     with run_server(Service([uppercase])) as server:
@@ -91,6 +92,7 @@ def test_requests_are_counted_by_route(server: RunningServer) -> None:
 class TestTraces:
     """Traces are created one at a time, while no other thread holds the lock of the network."""
 
+    @pytest.mark.slow
     def test_a_full_queue_gets_429(self, uppercase: UppercaseModel) -> None:
         service = Service([uppercase], Limits(max_queue=2))
         with run_server(service) as server, ThreadPoolExecutor(2) as pool:
@@ -105,12 +107,14 @@ class TestTraces:
             wait_until(lambda: service.traces._requests == 0)
             assert server.post("/v1/look", {"text": "w6"}).is_success
 
+    @pytest.mark.slow
     def test_a_timeout_gets_504(self, uppercase: UppercaseModel) -> None:
         with run_server(Service([uppercase], Limits(timeout=0.5))) as server, uppercase.torch_lock:
             response = server.post("/v1/look", {"text": "w4"})
             message = "The request timed out after 0.5 s; send less text, or retry later."
             assert (response.status_code, response.json()) == (504, {"error": message})
 
+    @pytest.mark.slow
     def test_requests_of_disconnected_clients_are_not_traced(self, uppercase: UppercaseModel) -> None:
         service = Service([uppercase])
         ids = [TraceRequest(uppercase.name, text, None, 4, 0.6, None).id for text in ("w4", "w5")]
@@ -152,6 +156,7 @@ class EndlessModel(LoadedModel):
             self.stopped.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_generation_stops_when_the_client_disconnects(loaded_models: list[LoadedModel], stream: bool) -> None:
     endless = EndlessModel(loaded_models[2])
@@ -169,6 +174,7 @@ def test_generation_stops_when_the_client_disconnects(loaded_models: list[Loaded
         wait_until(lambda: server.queued() == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stream", "status"), [(True, 200), (False, 504)])
 def test_generation_stops_at_the_timeout(loaded_models: list[LoadedModel], stream: bool, status: int) -> None:
     endless = EndlessModel(loaded_models[2])

@@ -59,6 +59,7 @@ class TestSentences:
         parts = server.post("/v1/look/sentences", fields).json()
         assert [part["text"] for part in parts["sentences"]] == ["W5 w6. W7!"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("model", [0, 2])
     def test_the_beginning_of_a_long_text_can_be_traced(
         self, server: RunningServer, loaded_models: list[LoadedModel], model: int
@@ -192,6 +193,7 @@ def test_a_language_model_can_be_traced(server: RunningServer) -> None:
     assert (refused.status_code, refused.json()) == (400, {"error": message})
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_trace_is_dropped(loaded_models: list[LoadedModel]) -> None:
     with run_server(Service(loaded_models[:1], Limits(max_traces=2))) as small:
         ids = [small.post("/v1/look", {"text": text}).json()["id"] for text in ("w4", "w5", "w4", "w6")]

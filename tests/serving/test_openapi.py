@@ -158,6 +158,7 @@ def test_the_documentation_page_has_the_types_of_fields(server: RunningServer) -
     assert "<td>integer</td>" in page
 
 
+@pytest.mark.slow
 def test_a_new_route_is_one_file(
     loaded_models: list[LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ class TestReloading:
         models = [load_models([f"x[en-it]={folder}"], engine="ctranslate2")[0] for folder in folders]
         return [model.translate([TEXT], TranslationOptions(service.search(model)))[0].text for model in models]
 
+    @pytest.mark.slow
     def test_a_running_request_finishes_with_the_old_model(self, folder: Path, model_folders: dict[str, Path]) -> None:
         (loaded,) = load_models([str(folder)], engine="ctranslate2")
         loaded.warm_up()
@@ -290,6 +291,7 @@ class TestReloading:
             assert set(translations) <= {old, new}
             assert self.translate(server) == new
 
+    @pytest.mark.slow
     def test_stored_traces_belong_to_the_new_model(self, folder: Path) -> None:
         service = Service(load_models([str(folder)], engine="torch"))
         with run_server(service) as server:

@@ -313,6 +313,7 @@ OPTIONS = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(3, n_b
 REQUESTS = st.lists(st.tuples(st.lists(TEXTS, max_size=4), OPTIONS), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(requests=REQUESTS, max_cost=st.integers(1, 200), workers=st.integers(1, 2))
 def test_a_batched_output_equals_the_single_one(

@@ -285,6 +285,7 @@ class TestRequestLimits:
         head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999999999\r\n\r\n"
         assert send_raw(locked, head).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("path", [b"/translate", b"/v1/translate"])
     def test_an_incomplete_body_times_out(self, loaded_models: list[LoadedModel], path: bytes) -> None:
         with run_server(Service(loaded_models[:1], Limits(timeout=0.2))) as server:

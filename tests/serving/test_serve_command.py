@@ -71,6 +71,7 @@ def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> Non
     assert (process.returncode, out, err) == (130, "", "regard: stopped; unfinished requests are lost.\n")
 
 
+@pytest.mark.slow
 def test_hangup_reloads_the_models_and_logs_json(model_folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "en-it"
     shutil.copytree(model_folders["en-it"], folder)
@@ -124,6 +125,7 @@ def test_a_reload_replaces_the_model(model_folders: dict[str, Path], tmp_path: P
     assert model.model is new
 
 
+@pytest.mark.slow
 def test_old_models_leave_memory_after_a_reload() -> None:
     class Model:
         """A model that refers to itself, as networks with hooks do."""

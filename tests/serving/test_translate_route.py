@@ -53,6 +53,7 @@ def test_sentences_unlike_the_training_data_are_flagged(tmp_path: Path) -> None:
     assert about["covers"] == "numbers and words"
 
 
+@pytest.mark.slow
 def test_search_options_of_the_model_are_used_unless_others_are_set(tmp_path: Path) -> None:
     saved(tmp_path / "en-it", EncoderDecoderConfig(**SMALL))
     file = tmp_path / "en-it" / "config.json"
@@ -196,6 +197,7 @@ def test_json_is_parsed_whatever_its_content_type(server: RunningServer) -> None
         assert response.is_success
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "bodies"),
     [

@@ -211,6 +211,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", data, *SHORT)
     out = run(tmp_path / "halves", data, *SHORT, "training.steps=6")

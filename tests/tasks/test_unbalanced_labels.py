@@ -73,6 +73,7 @@ def test_a_weight_for_an_unknown_label_is_an_error(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_balanced_classes_find_more_of_the_rare_label(tmp_path: Path) -> None:
     data = write_table(tmp_path / "train.tsv", unbalanced(200, every=20))
     test = write_table(tmp_path / "test.tsv", negated_sentences(60, seed=1))
@@ -96,6 +97,7 @@ def test_balanced_tags_are_counted_without_words_that_have_no_tag(tmp_path: Path
     assert majority["accuracy"] == pytest.approx(words.count("O") / len(words))
 
 
+@pytest.mark.slow
 def test_rare_classes_alone_in_a_batch_are_no_divergence(tmp_path: Path) -> None:
     data = write_table(
         tmp_path / "a.tsv", [*[("plain", "cat")] * 80, ("rare", "red dog " * 20), ("rare", "big fish " * 20)]
@@ -106,6 +108,7 @@ def test_rare_classes_alone_in_a_batch_are_no_divergence(tmp_path: Path) -> None
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_macro_f1_decides_when_labels_are_unbalanced(tmp_path: Path) -> None:
     data = write_table(tmp_path / "train.tsv", unbalanced(200))
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "run", *TINY)
@@ -136,6 +139,7 @@ def test_labels_are_unbalanced_from_a_ratio_of_three(labels: dict[str, int], met
     assert settings["validation.metric"] == metric
 
 
+@pytest.mark.slow
 def test_nearly_as_many_labels_as_texts_give_a_warning(tmp_path: Path) -> None:
     rows = [(f"id{n}", text) for n, (_, text) in enumerate(negated_sentences(60))]
     done = regard(

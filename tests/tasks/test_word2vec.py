@@ -37,6 +37,7 @@ def train(text: Path | str, out: Path, *settings: str) -> TrainedVectors:
     return train_word2vec(validate_sources(load_sources(None, sets), Word2VecRunConfig), out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["skip-gram", "cbow"])
 def test_words_with_similar_contexts_have_similar_vectors(method: str, text: Path, tmp_path: Path) -> None:
     vectors = train(text, tmp_path / "out", f"word2vec.method={method}", "word2vec.epochs=20")

@@ -179,6 +179,7 @@ def small_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_training(request(folder / "run", data, "training.steps=2", "validation.sentences=0")).folder
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_old_data_equals_an_uninterrupted_one(
     small_base: Path, other_pairs: Path, tmp_path: Path
 ) -> None:

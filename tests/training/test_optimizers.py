@@ -165,6 +165,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OPTIMIZERS, "_objects", {**OPTIMIZERS._objects, "plain-sgd": PlainSGDConfig})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_a_registered_optimizer_trains_the_matrices_and_adamw_the_rest(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
@@ -248,6 +249,7 @@ def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentenc
         assert torch.allclose(once[tensor], accumulated[tensor], atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @given(sentences=batches(rows=4))
 def test_padding_does_not_change_the_loss(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])
@@ -265,6 +267,7 @@ def test_padding_does_not_change_the_loss(sentences: Sentences) -> None:
     assert torch.allclose(objective(batch).loss, objective(other).loss, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @given(sentences=batches())
 def test_the_reported_loss_is_the_sum_over_targets_without_padding(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])

@@ -98,6 +98,7 @@ class NoteRecorder(ProgressDisplay):
         self.notes.append(message)
 
 
+@pytest.mark.slow
 def test_a_run_starts_with_the_vectors_and_resumes_without_the_file(tmp_path: Path) -> None:
     data, path = write_pairs(tmp_path / "pairs.tsv", 60), tmp_path / "vectors.txt"
     vectors = write_vectors(path, ["one", "due"], 32)

@@ -62,6 +62,7 @@ def test_a_network_without_attention_translates_without_alignments(data: Path, t
     assert str(error.value) == "This network has no attention to a source, so there is no alignment."
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
     settings = [KIND, "model.cell=gru", "model.dropout=0.2", "validation.every=3"]
     whole = run(tmp_path / "whole", data, *settings, "training.steps=6")

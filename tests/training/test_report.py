@@ -231,6 +231,7 @@ def test_a_loss_that_is_not_finite_is_mentioned_and_not_drawn(tmp_path: Path) ->
     assert not re.search(r"nan|inf\b", content.partition("<body>")[2].partition("<script>")[0], re.IGNORECASE)
 
 
+@pytest.mark.slow
 def test_a_long_run_has_a_small_report(run: Path) -> None:
     lines = [training(step) for step in range(1, 100_001)]
     lines += [validation(step, loss=2.0, bleu=30.0, chrf=50.0) for step in range(100, 100_001, 100)]
@@ -300,6 +301,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     info=st.fixed_dictionaries({}, optional=dict.fromkeys(INFO, anything)),
     results=st.dictionaries(

@@ -76,6 +76,7 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path,
         assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_a_checkpoint_and_exits_130(
     number: signal.Signals, whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +140,7 @@ def test_under_nohup_a_closed_terminal_does_not_stop_a_run() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_and_another_seed_others(whole: Path, data: Path, tmp_path: Path) -> None:
     same = run(tmp_path / "same", data, "training.steps=10", "training.gradient_accumulation=2")
     other = run(tmp_path / "other", data, "training.steps=10", "training.gradient_accumulation=2", "training.seed=2")
@@ -287,6 +289,7 @@ def test_a_run_is_not_overwritten(half: Path, data: Path) -> None:
     assert str(error.value) == f"{half}: already holds a run; add --resume to continue it, or choose another --out."
 
 
+@pytest.mark.slow
 def test_other_data_is_an_error_and_removed_data_is_not(half: Path, data: Path, tmp_path: Path) -> None:
     other = write_pairs(tmp_path / "other.tsv", seed=1)
     with pytest.raises(ConfigError, match=r"data.train.files cannot be changed"):
@@ -305,6 +308,7 @@ def test_other_data_is_an_error_and_removed_data_is_not(half: Path, data: Path, 
     assert lines(started)[-1]["step"] == 4
 
 
+@pytest.mark.slow
 def test_a_run_from_before_split_punctuation_keeps_its_tokenizer(data: Path, tmp_path: Path) -> None:
     old = run(tmp_path / "old", data, "training.steps=3", "tokenizer.split_punctuation=false")
     settings, tokenizer = old / "config.toml", (old / "data" / "tokenizer.json").read_bytes()
@@ -448,6 +452,7 @@ def test_a_run_without_its_checkpoints_is_not_started_anew(half: Path, data: Pat
 LONG = ("training.steps=6", "validation.every=3", "training.ema_decay=0.5")
 
 
+@pytest.mark.slow
 def test_a_removed_best_model_is_written_again_if_its_weights_are_saved(data: Path, tmp_path: Path) -> None:
     worse_later = ("training.schedule.learning_rate=0.01", "training.schedule.warmup_steps=1", "validation.metric=bleu")
     for name, settings in {
@@ -525,6 +530,7 @@ def test_no_step_is_repeated_after_an_interrupted_validation(
     assert taken == [3]
 
 
+@pytest.mark.slow
 def test_an_interrupted_final_test_exits_130_and_is_repeated(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -620,6 +626,7 @@ def test_all_files_of_a_run_have_the_same_permissions(half: Path) -> None:
     assert modes == {stat.S_IMODE((half / "run.json").stat().st_mode)}
 
 
+@pytest.mark.slow
 def test_missing_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
     def average(folder: Path) -> dict[str, float]:
         scores: dict[str, float] = json.loads((folder / "run.json").read_text())["results"]["average"]

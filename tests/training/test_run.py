@@ -106,6 +106,7 @@ class Recorder(Callback):
         self.checkpoints.append((step, path))
 
 
+@pytest.mark.slow
 def test_callbacks_get_the_lines_of_metrics_jsonl_and_the_checkpoints(tmp_path: Path) -> None:
     data, recorder = write_pairs(tmp_path / "pairs.tsv"), Recorder()
     settings = ("training.steps=6", "validation.every=3", "training.checkpoint_minutes=60")
@@ -151,6 +152,7 @@ class Writer:
         self.calls.append(("close",))
 
 
+@pytest.mark.slow
 def test_scalars_are_written_to_tensorboard_and_the_file_is_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ def test_separate_documents_can_be_trained_on(tmp_path: Path) -> None:
     assert losses[-1] < losses[0] - 1
 
 
+@pytest.mark.slow
 def test_early_stopping(data: Path, tmp_path: Path) -> None:
     still = ["training.schedule.learning_rate=1e-12", "training.patience=2", "validation.every=2", "training.steps=50"]
     out = run(tmp_path / "run", data, *still, "validation.metric=bleu")
@@ -176,6 +177,7 @@ def test_early_stopping(data: Path, tmp_path: Path) -> None:
     assert lines(out)[-1]["step"] == 6  # best at step 2, then two without improvement
 
 
+@pytest.mark.slow
 def test_a_plateau_lowers_the_learning_rate(data: Path, tmp_path: Path) -> None:
     plateau = 'training.schedule={kind="plateau", learning_rate=1e-12, patience=0, factor=0.5, min_learning_rate=3e-13}'
     out = run(tmp_path / "run", data, "training.steps=12", "validation.every=2", "validation.metric=bleu", plateau)
@@ -184,6 +186,7 @@ def test_a_plateau_lowers_the_learning_rate(data: Path, tmp_path: Path) -> None:
     assert rates[10] == pytest.approx(3e-13)
 
 
+@pytest.mark.slow
 def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> None:
     without = run(tmp_path / "without", data, "training.steps=20")
     moving = run(tmp_path / "moving", data, "training.steps=20", "training.ema_decay=0.9")
@@ -193,6 +196,7 @@ def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> 
     assert valid[0] != valid[1]
 
 
+@pytest.mark.slow
 def test_learned_positions_limit_the_length_of_examples(data: Path, tmp_path: Path) -> None:
     short = ["model.positions=learned", "model.positions.max_length=6", "training.steps=3"]
     out = run(tmp_path / "run", data, *short)
@@ -205,6 +209,7 @@ def test_epochs_limit_a_run(data: Path, tmp_path: Path) -> None:
     assert lines(out)[-1]["epoch"] == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.slow
 def test_epochs_are_announced_as_steps_and_progress_is_shown_by_time(data: Path, tmp_path: Path) -> None:
     stream = io.StringIO()
     start = request(tmp_path / "run", data, "training.epochs=0.5", "training.log_every=1000")
@@ -234,6 +239,7 @@ def test_utilization_is_shown_up_to_one(flops: float, shown: float | None) -> No
         assert trainer._metrics().get("utilization") == shown
 
 
+@pytest.mark.slow
 def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> None:
     first, second, dropped = (
         run(tmp_path / str(n), data, "training.steps=5", f"tokenizer.dropout={dropout}")
@@ -316,6 +322,7 @@ def test_a_diverging_run_stops_with_a_remedy(data: Path, tmp_path: Path) -> None
     assert [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").iterdir())] == steps[-2:]
 
 
+@pytest.mark.slow
 def test_after_a_full_disk_the_previous_checkpoint_is_intact(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +366,7 @@ def test_a_run_folder_that_cannot_be_written_is_an_error(data: Path, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_prepared_data_is_shared_by_runs(data: Path, tmp_path: Path) -> None:
     store = f"data.store={tmp_path / 'store'}"
     first = run(tmp_path / "first", data, "training.steps=2", store)
