@@ -16,8 +16,8 @@ from regard.data.readers.base import Pair
 from regard.data.store import open_store, write_document_store
 from regard.errors import InputError
 from regard.interpret.trace import Trace, look
-from regard.tasks import language_modeling, translation
-from regard.training.batches import BidirectionalBatch, LabelBatch, MaskedBatch
+from regard.tasks import language_modeling
+from regard.training.batches import BidirectionalBatch, LabelBatch, MaskedBatch, pair_tensors
 from regard.training.losses import (
     BidirectionalLMObjective,
     CausalLMObjective,
@@ -58,9 +58,7 @@ def test_loss_of_a_pair_is_that_of_the_trainer(name: str, smoothing: float) -> N
     targets = [np.array(model.target_tokenizer.encode(TARGET))]
     batch = pair_batch_from_ids([np.array(ids) for ids in sources], targets, model.config.tokens, features)
     objective = CausalLMObjective(model.network, smoothing)
-    assert (step.loss, step.cross_entropy) == pytest.approx(
-        batch_loss(objective, translation._tensors(batch)), rel=1e-6
-    )
+    assert (step.loss, step.cross_entropy) == pytest.approx(batch_loss(objective, pair_tensors(batch)), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)

@@ -9,6 +9,7 @@ from regard.data.store import chunked
 from regard.decoding.options import TranslationOptions
 from regard.decoding.results import TextScore
 from regard.decoding.translator import Translator
+from regard.errors import ConfigError
 from regard.evaluation.likelihood import Likelihood, ProgressCallback, ScoringModel, score_pairs, total_likelihood
 from regard.evaluation.metrics import ALL_METRICS, LengthBucket, References, score_by_length, score_translations
 
@@ -39,6 +40,16 @@ def merge_references(pairs: Iterable[Pair]) -> list[EvaluationSentence]:
     for pair in pairs:
         by_source.setdefault(pair.source, []).append(pair)
     return [EvaluationSentence(group[0], [pair.target for pair in group]) for group in by_source.values()]
+
+
+def evaluation_sentences(pairs: Iterable[Pair], references: str) -> list[EvaluationSentence]:
+    """Return the sentences of pairs with `separate` references, or with those of equal sources `grouped`."""
+    match references:
+        case "separate":
+            return separate_references(pairs)
+        case "grouped":
+            return merge_references(pairs)
+    raise ConfigError(f"--references {references}: should be separate or grouped.")
 
 
 @dataclass(frozen=True)

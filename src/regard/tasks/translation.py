@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.choices import EngineName, Precision
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
-from regard.data.batching import BatchSampler, DataPosition, Ids, PairBatch, make_pair_batch, pair_batch_from_ids
+from regard.data.batching import BatchSampler, DataPosition, Ids, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.corpus_scan import CorpusStats, ReportProgress, pair_stats
 from regard.data.epochs import EpochSampler
@@ -34,9 +34,8 @@ from regard.evaluation.metrics import score_translations, sentence_chrf
 from regard.evaluation.translation import (
     EvaluationSentence,
     evaluate_translations,
-    merge_references,
+    evaluation_sentences,
     reference_likelihood,
-    separate_references,
     translate_pairs,
 )
 from regard.models.folder_files import read_config, resolve_model_folder
@@ -206,7 +205,7 @@ class TranslationTask(NetworkTask):
         pairs = list(scorable_pairs(model, read_pairs(corpus, invalid), name, invalid))
         if not pairs:
             raise DataError(f"{name}: has no pairs to evaluate a model on; provide some.")
-        sentences = _sentences(pairs, options.references or "separate")
+        sentences = evaluation_sentences(pairs, options.references or "separate")
         outputs = []
         for output in translate_pairs(translator, translation, [sentence.pair for sentence in sentences], count):
             outputs.append(output)
@@ -269,12 +268,12 @@ class BoundTranslation:
     def _lazy_batch(self, examples: Ids) -> "LazyBatch[TokenBatch]":
         import torch
 
-        from regard.training.batches import LazyBatch
+        from regard.training.batches import LazyBatch, pair_tensors
 
         lengths = [column.lengths_of(examples) + NUM_BOUNDARY_TOKENS for column in self._store.columns[:2]]
 
         def gather(rank: int, world_size: int) -> "TokenBatch":
-            return _tensors(make_pair_batch(self._store, examples, self.config.tokens, rank, world_size))
+            return pair_tensors(make_pair_batch(self._store, examples, self.config.tokens, rank, world_size))
 
         return LazyBatch(len(examples), int(lengths[1].sum()), [*map(torch.from_numpy, lengths)], gather)
 
@@ -306,7 +305,7 @@ class BoundTranslation:
 
     def validate(self, check: Check) -> ValidationResult:
         """Loss of all validation pairs, greedy BLEU and chrF of the first ones."""
-        sentences = separate_references(self._valid.pairs(self.config.validation.sentences))
+        sentences = evaluation_sentences(self._valid.pairs(self.config.validation.sentences), "separate")
         return self._measure(self._valid, sentences, TranslationOptions(GREEDY), check)
 
     def test(self, check: Check) -> ValidationResult | None:
@@ -314,7 +313,7 @@ class BoundTranslation:
         if self._test is None:
             return None
         settings, pairs = self.config.testing, self._test.pairs(None)
-        sentences = merge_references(pairs) if settings.references == "grouped" else separate_references(pairs)
+        sentences = evaluation_sentences(pairs, settings.references)
         search = replace(GREEDY, beam=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, sentences, TranslationOptions(search), check)
 
@@ -330,18 +329,21 @@ class BoundTranslation:
 
     def _with_dropout(self, examples: Ids, position: DataPosition) -> "TokenBatch":
         """The batch of these examples, tokenized again with BPE-dropout."""
+        from regard.training.batches import pair_tensors
+
         assert self._dropout is not None
         random = np.random.default_rng([self.config.training.seed, position.epoch, position.batch])
         sources, targets = (
             [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
             for column in self._store.columns
         )
-        return _tensors(pair_batch_from_ids(sources, targets, self.config.tokens))
+        return pair_tensors(pair_batch_from_ids(sources, targets, self.config.tokens))
 
     def _loss(self, store: TokenStore, check: Check) -> float:
         """Cross entropy per token, without label smoothing."""
         import torch
 
+        from regard.training.batches import pair_tensors
         from regard.training.losses import CausalLMObjective
 
         objective, total, targets = CausalLMObjective(self.network, 0.0), 0.0, 0.0
@@ -349,7 +351,7 @@ class BoundTranslation:
         for examples in self.share.own(BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0)):
             check()
             with torch.no_grad():
-                loss = objective(_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
+                loss = objective(pair_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
             total, targets = total + float(loss.cross_entropy), targets + loss.targets
         total, targets = self.share.total([total, targets])
         return total / targets
@@ -380,15 +382,6 @@ class BoundTranslation:
         return translator.translate([pair.source for pair in pairs], options, parses)
 
 
-def _sentences(pairs: Sequence[Pair], references: str) -> list[EvaluationSentence]:
-    match references:
-        case "separate":
-            return separate_references(pairs)
-        case "grouped":
-            return merge_references(pairs)
-    raise ConfigError(f"--references {references}: should be separate or grouped.")
-
-
 def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> Mapping[str, Sequence[OutputRow]]:
     ratings = sentence_chrf(outputs, [sentence.references for sentence in sentences])
     rows: list[OutputRow] = [
@@ -404,20 +397,4 @@ def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> 
 
 
 def _lengths(store: TokenStore) -> NDArray[np.int64]:
-    source, target, *_ = store.columns  # the others are features of the source
-    return np.stack([source.lengths, target.lengths]) + NUM_BOUNDARY_TOKENS
-
-
-def _tensors(batch: PairBatch) -> "TokenBatch":
-    import torch
-
-    from regard.training.batches import TokenBatch
-
-    return TokenBatch(
-        target=torch.from_numpy(batch.target),
-        labels=torch.from_numpy(batch.labels),
-        target_mask=torch.from_numpy(batch.target_mask),
-        source=torch.from_numpy(batch.source),
-        source_mask=torch.from_numpy(batch.source_mask),
-        source_features={name: torch.from_numpy(feature) for name, feature in batch.source_features.items()} or None,
-    )
+    return np.stack([column.lengths for column in store.columns[:2]]) + NUM_BOUNDARY_TOKENS  # the others are features

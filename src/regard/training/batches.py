@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
+from regard.data.batching import PairBatch
 from regard.nn.layout import PaddingMask
 
 IGNORED_LABEL = -1  # marks positions without a label
@@ -141,6 +142,18 @@ class TokenBatch(Batch):
     def targets(self) -> int:
         """Number of tokens to predict."""
         return int(self.labels.numel() if self.target_mask is None else self.target_mask.sum())
+
+
+def pair_tensors(batch: PairBatch) -> TokenBatch:
+    """Return a batch of sentence pairs as tensors, which share its memory."""
+    return TokenBatch(
+        target=torch.from_numpy(batch.target),
+        labels=torch.from_numpy(batch.labels),
+        target_mask=torch.from_numpy(batch.target_mask),
+        source=torch.from_numpy(batch.source),
+        source_mask=torch.from_numpy(batch.source_mask),
+        source_features={name: torch.from_numpy(feature) for name, feature in batch.source_features.items()} or None,
+    )
 
 
 @dataclass(frozen=True)
