@@ -1,7 +1,7 @@
 """Layouts of several processes: equal losses, memory per process, and throughput against the ideal.
 
-    python benchmarks/parallel.py --markdown --steps 5                  # losses and memory
-    python benchmarks/parallel.py --markdown --steps 30 --throughput    # also tokens per second; needs an idle machine
+    python benchmarks/parallel.py --steps 5                  # losses and memory
+    python benchmarks/parallel.py --steps 30 --throughput    # also tokens per second; needs an idle machine
 
 Each layout trains the same network on the same batches in processes of one thread, started by torchrun. The state of a
 process are its parts of weights, gradients and Adam's state, 16 bytes per parameter in all; its peak is the memory that
@@ -61,7 +61,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2, help="steps before the clock starts")
     parser.add_argument("--throughput", action="store_true", help="print tokens per second")
-    parser.add_argument("--markdown", action="store_true", help="ignored: tables are always Markdown")
     parser.add_argument("--worker", nargs=3, metavar=("NETWORK", "LAYOUT", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
