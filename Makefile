@@ -7,9 +7,7 @@ READY := $(VENV)/.ready
 # Tests start many processes; each module is compiled once, also where the environment turns bytecode files off.
 export PYTHONDONTWRITEBYTECODE :=
 # The files with slow tests come first (tests/conftest.py), so that all processes end together.
-# Some tests wait for a browser or another process: three test processes for two cores.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(-(-3 * (os.cpu_count() or 1) // 2))')
-PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check lint types style docs browser format clean
 
