@@ -37,7 +37,8 @@ def random_network(model: ModelConfig, seed: int = 0, noise: float = 0.4) -> Net
 
 def saved(folder: Path, model: ModelConfig, seed: int = 0, **tokens: int) -> tuple[Network, Config]:
     """Write a model folder with a random network and a tokenizer with the words w4, w5, …"""
-    network, config = random_network(model, seed), Config(model=model, tokens=SpecialTokensConfig(**tokens))
+    network = random_network(model, seed)
+    config = Config(model=model, tokens=SpecialTokensConfig.model_validate(tokens))
     save(folder, network, config, extra_files={"tokenizer.json": words().to_str().encode()})
     return network, config
 

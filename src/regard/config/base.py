@@ -34,6 +34,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_as_tuple)]
 
 
 class BaseConfig(BaseModel):

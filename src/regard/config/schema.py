@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Protocol, cast
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Count, variant
+from regard.config.base import BaseConfig, Count, Counts, variant
 from regard.config.data import DataConfig, TokenizerConfig
 from regard.config.errors import did_you_mean
 from regard.config.network import (
@@ -49,6 +49,19 @@ class SpecialTokensConfig(BaseConfig):
     """End of a sequence."""
     mask: Count | None = None
     """Replaces masked tokens; only masked language models have it."""
+    other_ends: Counts = ()
+    """Further tokens that end a generated text, such as the end of a turn in a chat."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All tokens that end a generated text."""
+        return (self.end, *self.other_ends)
+
+    @property
+    def named_ids(self) -> dict[str, tuple[int, ...]]:
+        """The ids of each setting: one, or several."""
+        ids = {name: value if isinstance(value, tuple) else (value,) for name, value in self}
+        return {name: values for name, values in ids.items() if values not in ((), (None,))}
 
 
 class Config(BaseConfig):
@@ -92,8 +105,8 @@ class Config(BaseConfig):
         model = info.data.get("model")
         if model is not None:
             size = max(model.vocab_size, getattr(model, "target_vocab_size", None) or 0)
-            for name, number in tokens:
-                if number is not None and number >= size:
+            for name, number in ((name, max(ids)) for name, ids in tokens.named_ids.items()):
+                if number >= size:
                     raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocab_size = {size}")
         return tokens
 

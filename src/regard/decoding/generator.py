@@ -69,7 +69,7 @@ class Generator:
                     result = results[row]
                     result.log_probability += log_probability
                     result.truncated = row in session.truncated
-                    if token == self.config.tokens.end:
+                    if token in self.config.tokens.ends:
                         result.ended = True
                         continue
                     result.tokens.append(token)

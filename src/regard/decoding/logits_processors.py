@@ -103,14 +103,14 @@ class SuppressTokens:
 
 @dataclass(frozen=True)
 class MinLength:
-    """Rule out the end token until `min_tokens` tokens are generated."""
+    """Rule out the end tokens until `min_tokens` tokens are generated."""
 
-    end: int
+    ends: tuple[int, ...]
     min_tokens: int
 
     def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
         if generated.size(1) < self.min_tokens:
-            logits[:, self.end] = -math.inf
+            logits[:, list(self.ends)] = -math.inf
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _contains_word(word: str, text: str) -> bool:
 
 def suppress_special_tokens(tokens: SpecialTokensConfig) -> SuppressTokens:
     """Rule out padding and start tokens, except where a network uses the same token as its end token."""
-    return SuppressTokens(tuple({tokens.pad, tokens.start} - {tokens.end}))
+    return SuppressTokens(tuple({tokens.pad, tokens.start} - {*tokens.ends}))
 
 
 def special_tokens_processor(context: DecodingContext) -> LogitsProcessor:
@@ -257,7 +257,7 @@ def special_tokens_processor(context: DecodingContext) -> LogitsProcessor:
 def min_length_processor(context: DecodingContext) -> LogitsProcessor | None:
     """Create the processor for `min_tokens`."""
     min_tokens = context.constraints.min_tokens
-    return MinLength(context.tokens.end, min_tokens) if min_tokens else None
+    return MinLength(context.tokens.ends, min_tokens) if min_tokens else None
 
 
 def suppress_sequences_processor(context: DecodingContext) -> LogitsProcessor | None:

@@ -79,7 +79,7 @@ class Sampler:
         for row, token, *_ in sampled:
             self._texts[row].append(token)
         ended = {
-            row for row, token, *_ in sampled if token == self._tokens.end or self._generated_length(row) == max_tokens
+            row for row, token, *_ in sampled if token in self._tokens.ends or self._generated_length(row) == max_tokens
         }
         self.close(ended, advance=True)
         return sampled

@@ -124,7 +124,7 @@ def build_vocabularies(config: Config, source: Tokenizer | None, target: Tokeniz
     size = config.model.vocab_size
     target_size = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
     targets = token_names(target or source, target_size or size)
-    special_ids = [token_id for _, token_id in config.tokens if token_id is not None]
+    special_ids = [token_id for ids in config.tokens.named_ids.values() for token_id in ids]
     special = {token_id: targets[token_id] for token_id in special_ids if token_id < min(size, len(targets))}
     return Vocabularies(token_names(source or target, size, special), targets)
 
@@ -280,7 +280,7 @@ def _fill_output(spec: Any, arrays: Arrays, config: Config) -> None:
     """
     weight, tokens = arrays["output.weight"], config.tokens
     bias = arrays.get("output.bias", np.zeros(len(weight), weight.dtype)).copy()
-    for token_id in {tokens.pad, tokens.start} - {tokens.end}:
+    for token_id in {tokens.pad, tokens.start} - {*tokens.ends}:
         bias[token_id : token_id + 1] = SUPPRESSED_LOGIT  # a slice, since the target may not have the source's padding
     spec.weight = weight
     if bias.any():

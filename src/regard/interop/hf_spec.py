@@ -211,4 +211,4 @@ def hf_activation(model: TransformerConfig) -> str:
 def suppressed_token_ids(config: Config) -> list[list[int]]:
     """Return padding and start tokens as `bad_words_ids`, except one that is the end token."""
     tokens = config.tokens
-    return [[token_id] for token_id in sorted({tokens.pad, tokens.start} - {tokens.end})]
+    return [[token_id] for token_id in sorted({tokens.pad, tokens.start} - {*tokens.ends})]

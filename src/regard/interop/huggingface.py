@@ -147,17 +147,23 @@ def _check_tensors(plan: ImportPlan, network: Network) -> None:
 
 
 def _known_tokens(plan: ImportPlan) -> SpecialTokensConfig:
-    """Return the special tokens; those outside of the vocabulary are replaced by the end token, with a note."""
+    """Return the special tokens; those outside of the vocabulary are replaced by the end token, with a note.
+
+    A mask token or another end token outside of the vocabulary is omitted.
+    """
     size = max(plan.model.vocab_size, getattr(plan.model, "target_vocab_size", None) or 0)
     end = plan.tokens.end if plan.tokens.end < size else size - 1
-    outside = {name: token_id for name, token_id in plan.tokens if token_id is not None and token_id >= size}
-    mask = outside.pop("mask", None)  # it cannot be replaced
+    outside = {name: max(ids) for name, ids in plan.tokens.named_ids.items() if max(ids) >= size}
+    mask, other_end = outside.pop("mask", None), outside.pop("other_ends", None)
     limit = f"outside of the network's vocabulary of {size}"
     if mask is not None:
         plan.notes.append(f"The mask token has id {mask}, {limit}; it is omitted.")
     for name, token_id in outside.items():
         plan.notes.append(f"The {name} token has id {token_id}, {limit}; {end} is used.")
-    removed = {"mask": None} if mask is not None else {}
+    removed: dict[str, object] = {"mask": None} if mask is not None else {}
+    if other_end is not None:
+        plan.notes.append(f"An end token has id {other_end}, {limit}; it is omitted.")
+        removed["other_ends"] = tuple(token_id for token_id in plan.tokens.other_ends if token_id < size)
     return plan.tokens.model_copy(update=dict.fromkeys(outside, end) | removed)
 
 

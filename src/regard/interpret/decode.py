@@ -287,7 +287,7 @@ def _generate(model: TracedModel, text: str, options: GenerationOptions | None, 
         sampler.step()
     generated = sampler.generated(0)
     ids = [*prompt, *generated]
-    return DecodedText(None, ids[:-1], ids[1:], len(prompt) - 1, generated[-1] == config.tokens.end)
+    return DecodedText(None, ids[:-1], ids[1:], len(prompt) - 1, generated[-1] in config.tokens.ends)
 
 
 def training_text(model: TracedModel, text: str, continuation: str) -> DecodedText:

@@ -278,7 +278,7 @@ def _generation_arguments(tokens: list[str], config: Config, sampling: SamplingO
         "repetition_penalty": sampling.repetition_penalty,
         "no_repeat_ngram_size": sampling.no_repeat_ngram or 0,
         "suppress_sequences": _token_sequences(constraints.suppressed_sequences, tokens),
-        "end_token": [tokens[config.tokens.end]],
+        "end_token": [tokens[end] for end in config.tokens.ends],
         "include_prompt_in_result": False,
         "return_scores": True,
         "asynchronous": True,
