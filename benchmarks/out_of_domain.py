@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 
 import regard
-from regard.choices import ENGINES, EngineName
 from regard.data.readers.builtin import builtin_pairs
 from regard.decoding.results import TranslatedSentence
+from regard.registry import ENGINES, EngineName
 from regard.tables import new_console, new_table
 
 OTHERS = {

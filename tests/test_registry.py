@@ -46,7 +46,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 
 def test_installed_packages_add_entry_points() -> None:
     point = EntryPoint("square", "math:pow", "regard.things")
-    with patch("regard.registry.entry_points", return_value=[point]) as entry_points:
+    with patch("importlib.metadata.entry_points", return_value=[point]) as entry_points:
         registry: Registry[object] = Registry("things")
         assert "square" in registry
         assert callable(registry["square"])
@@ -55,7 +55,7 @@ def test_installed_packages_add_entry_points() -> None:
 
 def test_a_broken_entry_point_names_its_path() -> None:
     point = EntryPoint("broken", "no_such_module:Thing", "regard.things")
-    with patch("regard.registry.entry_points", return_value=[point]):
+    with patch("importlib.metadata.entry_points", return_value=[point]):
         registry: Registry[object] = Registry("things")
         with pytest.raises(ConfigError, match=r"'broken'.*'no_such_module:Thing'.*reinstall or remove"):
             registry["broken"]
@@ -63,7 +63,7 @@ def test_a_broken_entry_point_names_its_path() -> None:
 
 def test_a_builtin_wins_over_an_entry_point_of_the_same_name() -> None:
     point = EntryPoint("sqrt", "no_such_module:Thing", "regard.things")
-    with patch("regard.registry.entry_points", return_value=[point]):
+    with patch("importlib.metadata.entry_points", return_value=[point]):
         registry: Registry[object] = Registry("things", {"sqrt": "math:sqrt"})
         assert registry.names() == ["sqrt"]
         assert callable(registry["sqrt"])

@@ -7,10 +7,9 @@ import pytest
 from rich.text import Text
 
 from regard.cli.input_output import print_text
-from regard.html import escape_text
+from regard.html import escape_text, visible
 from regard.tables import new_console, new_table
 from regard.training.display import printable
-from regard.visible_text import visible
 
 ATTACK = "a\x1b]0;title\x07\x9b31m\u202ebc\u2066d"
 SAFE = "a␛]0;title␇\\u009b31m\\u202ebc\\u2066d"

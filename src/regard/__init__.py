@@ -11,7 +11,7 @@ Names are imported when they are first used, so that `import regard` is instant.
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import explain_missing_packages
-from regard.lazy_imports import lazy_exports
+from regard.registry import lazy_exports
 from regard.version import __version__
 
 if TYPE_CHECKING:

@@ -13,18 +13,30 @@ Third-party packages add entries in one of two ways:
 
       @POSITIONS.register("my-scheme")
       class MyScheme: ...
+
+Choices that plugins cannot add to are `Literal` types here. `lazy_exports` imports the names of a package on first use.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
 from pkgutil import iter_modules
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from regard.errors import ConfigError
 
 T = TypeVar("T")
+
+# Names that settings, arguments and options of commands choose from and that plugins cannot add to.
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
+EngineName = Literal["auto", "torch", "ctranslate2"]
+Pooling = Literal["mean", "first", "first-dense"]
+Precision = Literal["int8", "float32"]  # of the weights of CTranslate2
+TextFormat = Literal["text", "html"]
+
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+TEXT_FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
 
 
 class Registry(Generic[T]):
@@ -74,6 +86,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self:
+            from difflib import get_close_matches
+
             close = get_close_matches(name, self.names(), n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise ConfigError(f"{name!r} is not one of the {self.group}{hint}; available: {', '.join(self.names())}.")
@@ -115,6 +129,8 @@ class Registry(Generic[T]):
         """Find the entry points of installed packages, once."""
         if not self._scanned:
             self._scanned = True
+            from importlib.metadata import entry_points  # takes a while
+
             for point in entry_points(group=f"regard.{self.group}"):
                 self._paths.setdefault(point.name, point.value)
 
@@ -187,3 +203,19 @@ TASK_REGISTRY: Registry[object] = Registry(
     },
 )
 """Classes of `regard.training.task.Task`, by the name in `regard train NAME`; here so that `--help` can list them."""
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package; `modules` has the module that defines each of its names.
+
+    >>> get, names = lazy_exports("example", {"sqrt": "math"})
+    >>> get("sqrt")(9.0), names()
+    (3.0, ['sqrt'])
+    """
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return getattr(import_module(modules[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted(modules)

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from regard.visible_text import visible
+from regard.html import visible
 
 MAX_WIDTH = 10_000  # columns of a table that is not limited by a terminal
 

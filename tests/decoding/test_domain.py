@@ -11,11 +11,11 @@ import pytest
 import regard as api
 from commands import regard
 from random_models import SMALL, saved
-from regard.choices import EngineName
 from regard.config import EncoderDecoderConfig, TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.decoding.domain import DOMAIN_FILE, Domain, DomainCheck, calibrate, read_domain
 from regard.errors import ModelError
+from regard.registry import EngineName
 from small_runs import run, write_pairs
 
 UNKNOWN = 1

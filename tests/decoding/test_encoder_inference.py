@@ -12,7 +12,6 @@ import regard
 from family import make
 from labeled_runs import WORDS
 from regard.api import Model
-from regard.choices import POOLINGS
 from regard.config import (
     ClassHeadConfig,
     Config,
@@ -27,6 +26,7 @@ from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.encoder_inference import TextEncoder, embed, label_probabilities, tag_probabilities
 from regard.errors import ConfigError
 from regard.models import save
+from regard.registry import POOLINGS
 
 LABELS = ("bad", "good", "so-so")
 

@@ -6,11 +6,11 @@ import pytest
 
 import regard
 from random_models import SMALL, greedy_decode, random_network, words
-from regard.choices import EngineName
 from regard.config import Config, DecoderOnlyConfig, SpecialTokensConfig
 from regard.decoding.results import Generation
 from regard.errors import ConfigError
 from regard.models import save
+from regard.registry import EngineName
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])

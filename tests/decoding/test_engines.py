@@ -15,12 +15,12 @@ from ctranslate2.specs import TransformerSpec
 
 import regard
 from random_models import SMALL, saved, sources
-from regard.choices import EngineName
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig
 from regard.decoding.engines.conversion import converted_folder, model_fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError
+from regard.registry import EngineName
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
 ENGINES: tuple[EngineName, ...] = ("torch", "ctranslate2")

@@ -9,8 +9,8 @@ import torch
 import regard
 from commands import regard as command
 from regard.decoding.engines.conversion import load_ctranslate2
-from regard.devices import ctranslate2_device, resolve_device
 from regard.errors import ConfigError
+from regard.machine import ctranslate2_device, resolve_device
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import torch
 from tokenizers import Tokenizer
 
 from random_models import SMALL, VOCABULARY, greedy_decode, log_probabilities, random_network, saved, sources, words
-from regard.choices import Precision
 from regard.config import (
     AlibiPositionsConfig,
     BigBirdAttentionConfig,
@@ -34,6 +33,7 @@ from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.exporters import unsupported_reason
 from regard.models import Network, save
 from regard.nn import open_taps
+from regard.registry import Precision
 
 MAX_LENGTH = 12
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
-from regard.devices import check_device, ctranslate2_device, resolve_device
 from regard.errors import ArgumentError, ConfigError, ModelError
+from regard.machine import check_device, ctranslate2_device, resolve_device
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config, read_file
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from regard.choices import Pooling
     from regard.data.encoder_batches import TextOrPair
     from regard.decoding.encoder_inference import MaskFiller, TextEncoder
+    from regard.registry import Pooling
 
 ENCODER_ITERATOR_BATCH = 512  # texts of an iterator that are encoded at once
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.choices import EngineName, Precision
 from regard.decoding.engines import choose_engine, unsupported_sampling
 from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
 from regard.decoding.options import (
@@ -19,6 +18,7 @@ from regard.decoding.options import (
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.errors import ConfigError
 from regard.interop.exporters import MAX_POSITIONS
+from regard.registry import EngineName, Precision
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.choices import EngineName, Precision, TextFormat
 from regard.data.readers.aligned import ParseSource, attach_parses
 from regard.decoding.domain import Domain, DomainCheck, read_domain
 from regard.decoding.engines import Engine, choose_engine, unsupported_search
@@ -20,6 +19,7 @@ from regard.decoding.options import (
 from regard.decoding.results import Translation
 from regard.decoding.translator import Translator
 from regard.errors import ConfigError
+from regard.registry import EngineName, Precision, TextFormat
 
 if TYPE_CHECKING:
     from regard.data.syntax import Parse

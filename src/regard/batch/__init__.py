@@ -8,7 +8,7 @@ Names are imported when they are first used; torch is imported in the processes 
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_imports import lazy_exports
+from regard.registry import lazy_exports
 
 if TYPE_CHECKING:
     from regard.batch.runner import BatchSummary, run, verify

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.api.generation import GenerateKeywords
     from regard.api.translation import TranslateKeywords
-    from regard.choices import Pooling
+    from regard.registry import Pooling
 
 Batch = TypeVar("Batch")  # a dict of columns (lists or arrays), or a data frame of pandas
 ColumnType = Literal["text", "vector", "probabilities"]

@@ -235,7 +235,7 @@ def _embed(
 ) -> "BatchTask":
     """Add vectors of the texts in the rows of files. Results of text files are JSON Lines."""
     from regard.batch import Embed
-    from regard.choices import POOLINGS
+    from regard.registry import POOLINGS
 
     if pooling is not None:
         check_choice("--pooling", pooling, POOLINGS)

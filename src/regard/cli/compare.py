@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from regard.choices import ENGINES
 from regard.cli.input_output import print_table, print_text
 from regard.cli.options import (
     DECODING_PANEL,
@@ -20,6 +19,7 @@ from regard.cli.options import (
 )
 from regard.errors import ConfigError
 from regard.files import write_text
+from regard.registry import ENGINES
 
 EXAMPLES = examples(
     "regard compare recipes/family/transformer.toml recipes/family/luong.toml --out runs/family",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from regard.choices import Pooling
     from regard.data.lines import Line
+    from regard.registry import Pooling
 
 EXAMPLES = examples("regard embed models/minilm --input texts.txt --output vectors.npy --normalize")
 BINARY_SUFFIXES = (".npy", ".safetensors")
@@ -53,9 +53,9 @@ def run(
 ) -> None:
     """Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs."""
     from regard.api import load
-    from regard.choices import POOLINGS
     from regard.decoding.encoder_inference import embed
     from regard.errors import ConfigError
+    from regard.registry import POOLINGS
 
     if pooling is not None:
         check_choice("--pooling", pooling, POOLINGS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 from regard.cli.options import Files
 from regard.errors import DataError
 from regard.files import atomic_file, explain_write_errors
-from regard.visible_text import visible
+from regard.html import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.choices import ENGINES, PRECISIONS
 from regard.errors import ConfigError, InputError
+from regard.registry import ENGINES, PRECISIONS
 
 # Panels of `--help`
 DATA_PANEL = "Data"

@@ -131,10 +131,10 @@ def run(
 ) -> None:
     """Translate a text, or the lines of stdin or a file: one output line per input line, in order, or HTML."""
     from regard.api import load
-    from regard.choices import TEXT_FORMATS
     from regard.decoding.options import OutputConstraints, TranslationOptions, search_options
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
+    from regard.registry import TEXT_FORMATS
 
     log_engine_choice(verbose)
     check_engine(engine, precision)

@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 
 from regard.api import Model
-from regard.choices import EngineName
 from regard.config import Config, ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
 from regard.data.preparation import files_fingerprint
 from regard.errors import ConfigError, RegardError
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
+from regard.registry import EngineName
 from regard.training.display import ProgressDisplay
 from regard.training.report.curves import StepValue
 from regard.training.report.run_log import as_record, finite_number, read_run_log

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.choices import Activation, Pooling
 from regard.config.base import BaseConfig, Depth, PositiveFloat, Probability, Size, Strings, variant
+from regard.registry import Activation, Pooling
 
 LABEL_TASKS = {"classes": "classify", "tags": "tag"}  # head kind -> task
 

@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.choices import Activation
 from regard.config.base import BaseConfig, Count, Depth, PositiveFloat, Probability, Size, VariantConfig
 from regard.config.network import EncoderConfig, NetworkConfig, check_shared_vocabulary
 from regard.config.positions import (
@@ -18,7 +17,7 @@ from regard.config.positions import (
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
 )
-from regard.registry import Registry
+from regard.registry import Activation, Registry
 
 
 class AttentionConfig(VariantConfig):

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.choices import Pooling
 from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, SpecialTokensConfig, TagHeadConfig
 from regard.data.batching import BatchSampler
 from regard.data.encoder_batches import (
@@ -34,6 +33,7 @@ from regard.decoding.results import Classification, Embeddings, FillCandidate, F
 from regard.errors import ConfigError, InputError
 from regard.models.network import EncoderNetwork, Memory, Network
 from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
+from regard.registry import Pooling
 
 ENCODER_BATCH_TOKENS = 4096
 FILL_BATCH = 64  # texts

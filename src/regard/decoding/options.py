@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from regard.choices import TEXT_FORMATS, TextFormat
 from regard.config import DecodingConfig
 from regard.errors import ConfigError
+from regard.registry import TEXT_FORMATS, TextFormat
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor

@@ -5,7 +5,7 @@ Names are imported when they are first used, so that torch is imported only wher
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_imports import lazy_exports
+from regard.registry import lazy_exports
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2 import export_ctranslate2

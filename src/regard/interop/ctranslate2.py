@@ -24,7 +24,6 @@ from ctranslate2.specs import (
 from ctranslate2.specs.common_spec import Activation
 from tokenizers import Tokenizer
 
-from regard.choices import PRECISIONS, Precision
 from regard.config import (
     AlibiPositionsConfig,
     Config,
@@ -56,6 +55,7 @@ from regard.interop.weight_transforms import (
     widen_embeddings,
 )
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.registry import PRECISIONS, Precision
 
 CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,

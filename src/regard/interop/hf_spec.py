@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.choices import Activation
 from regard.config import (
     Config,
     DecoderOnlyConfig,
@@ -27,6 +26,7 @@ from regard.config import (
 from regard.interop.hf_folder import HFConfig, HFWeights
 from regard.interop.hf_tokenizers import ImportedTokenizers
 from regard.interop.weight_transforms import Array
+from regard.registry import Activation
 
 HF_ACTIVATIONS: dict[str, Activation] = {  # Hugging Face name -> ours; exports use the first of several names
     "relu": "relu",

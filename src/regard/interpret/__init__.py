@@ -11,7 +11,7 @@ Modules, from top to bottom: `trace`; `render`; the analyses (`attribution`, `in
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_imports import lazy_exports
+from regard.registry import lazy_exports
 
 if TYPE_CHECKING:
     from regard.interpret.decode import TracedModel

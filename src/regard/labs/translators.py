@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from regard import phrasebook
+from regard import __version__, phrasebook
 from regard.api import Model, load
 from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.evaluation.likelihood import perplexity
@@ -26,7 +26,6 @@ from regard.phrasebook.phrases import GlossedWord, align, spell
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
-from regard.version import __version__
 
 Settings = Mapping[str, Any]
 TRANSLATION_SETUP = """The models translate English to Italian. With full effort they are trained on the whole

@@ -5,7 +5,7 @@ Names are imported on first use, so that the settings of a model folder can be r
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_imports import lazy_exports
+from regard.registry import lazy_exports
 
 if TYPE_CHECKING:
     from regard.models.assembly import build

@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import ConfigError, DataError
+from regard.html import visible
 from regard.serving.errors import CLIENT_CLOSED_STATUS, JSON_TYPE, ApiError, shutdown_error
 from regard.serving.metrics import Metrics
-from regard.visible_text import visible
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 MIN_KEY_LENGTH = 16

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import Model, load
-from regard.choices import EngineName, Pooling, Precision
 from regard.config import TagHeadConfig
 from regard.config.errors import did_you_mean
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS, TextOrPair
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
+from regard.registry import EngineName, Pooling, Precision
 from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages
 from regard.training.task import Ability, abilities

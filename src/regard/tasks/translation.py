@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.choices import EngineName, Precision
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
 from regard.data.batching import BatchSampler, DataPosition, Ids, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
@@ -39,6 +38,7 @@ from regard.evaluation.translation import (
     translate_pairs,
 )
 from regard.models.folder_files import read_config, resolve_model_folder
+from regard.registry import EngineName, Precision
 from regard.tasks.common import device_of, rank_outputs
 from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,

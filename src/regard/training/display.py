@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
-from regard.visible_text import visible
+from regard.html import visible
 
 Clock = Callable[[], float]
 SECONDS_PER_LINE = 5.0

@@ -26,8 +26,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _set_pg_timeo
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.devices import resolve_device
 from regard.errors import RegardError, RunError
+from regard.machine import resolve_device
 from regard.training.shutdown import LostProcess, StopRequest, lost_process_message
 
 T = TypeVar("T")

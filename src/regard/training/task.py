@@ -21,7 +21,6 @@ from regard.registry import TASK_REGISTRY, Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from regard.choices import EngineName, Precision
     from regard.data.batching import DataPosition
     from regard.data.corpus_scan import CorpusStats, ReportProgress
     from regard.data.lines import InvalidLines
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from regard.decoding.translator import Translator
     from regard.evaluation.likelihood import ProgressCallback
     from regard.models.network import Network
+    from regard.registry import EngineName, Precision
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
     from regard.training.batches import Batch
     from regard.training.display import ProgressDisplay, Sample

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
-from regard.choices import ENGINES, EngineName
 from regard.config import Config
 from regard.data.syntax import TokenFeatures
 from regard.decoding.options import SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.errors import INSTALL_TRAINING_PACKAGES, ConfigError, InputError, MissingPackageError
 from regard.interop.exporters import MAX_POSITIONS, unsupported_reason
+from regard.registry import ENGINES, EngineName
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.choices import Precision
-from regard.devices import ctranslate2_device
 from regard.errors import ModelError, UnwritableModelError
 from regard.files import checksums_match, folder_lock
-from regard.machine import available_cores
+from regard.machine import available_cores, ctranslate2_device
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
+from regard.registry import Precision
 
 CONVERSION_FOLDER = "ctranslate2"  # in the model folder
 CONVERTED_WEIGHTS = "model.bin"

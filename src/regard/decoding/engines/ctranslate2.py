@@ -15,13 +15,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from regard.choices import Precision
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2, worker_count
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
+from regard.registry import Precision
 
 DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32

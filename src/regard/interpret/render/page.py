@@ -5,14 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regard.html import Markup, document, join, package_file, table, tag
+from regard.html import Markup, document, join, package_file, table, tag, visible
 from regard.interpret.attribution import HEAD_SELECTION, Alignment, align, gradient_norms, head_costs
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import decoding_steps, output_log_probability, predictions_of
 from regard.interpret.render.svg import alignment_picture, heatmap, tree_picture
 from regard.interpret.render.tables import ATTENTION_TITLES, CAUTION, Sheet, encoder_sheets
 from regard.interpret.tokens import TokenizedText
-from regard.visible_text import visible
 
 MAX_EMBEDDED_NUMBERS = 300_000
 ATTENTION_POINTS = ("scores", "scaled", "masked", "weights")

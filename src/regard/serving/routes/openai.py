@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from regard.choices import Pooling
 from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
+from regard.registry import Pooling
 from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
 from regard.serving.errors import ApiError, Responses
 from regard.serving.loaded_models import EmbedJob, LoadedModel, TextVector

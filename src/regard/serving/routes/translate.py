@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.choices import TextFormat
 from regard.decoding.domain import DomainFlag
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, TranslationOptions
+from regard.registry import TextFormat
 from regard.serving.access import check_request_key
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
