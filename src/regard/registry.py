@@ -66,6 +66,7 @@ class Registry(Generic[T]):
         """
         self.group = group
         """What the entries are, in the plural; the entry-point group is `regard.<group>`."""
+        self._builtins = frozenset(builtins or ())
         self._paths: dict[str, str] = dict(builtins or {})
         self._package = package
         self.aliases: dict[str, str] = dict(aliases or {})
@@ -73,11 +74,14 @@ class Registry(Generic[T]):
         self._scanned = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds an object under this name."""
+        """Return a decorator that adds an object under this name.
+
+        It has precedence over an entry point of the same name. Those are looked for only when names are listed, or an
+        unknown name is looked up, because it takes longer than anything else here.
+        """
 
         def add(component: T) -> T:
-            self._scan()
-            if name in {*self._paths, *self._objects} and self._objects.get(name) is not component:
+            if name in {*self._builtins, *self._objects} and self._objects.get(name) is not component:
                 raise ConfigError(f"{name!r} is already registered as one of the {self.group}; choose another name.")
             self._objects[name] = component
             return component

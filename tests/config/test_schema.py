@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from regard.config import Config, VariantConfig, Word2VecRunConfig
+from regard.config.base import field_descriptions
 
 
 def config_classes(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -30,9 +31,10 @@ CLASSES = sorted({*config_classes(Config), *config_classes(Word2VecRunConfig)}, 
 def test_every_setting_has_a_description(config: type[BaseModel]) -> None:
     assert config.__name__.endswith("Config")
     assert config.__doc__
-    for name, field in config.model_fields.items():
-        assert (field.description or "").endswith("."), name
-        assert len(field.description or "") >= 8, name
+    descriptions = field_descriptions(config)
+    for name in config.model_fields:
+        assert descriptions[name].endswith("."), name
+        assert len(descriptions[name]) >= 8, name
 
 
 def test_all_kinds_of_variants_are_found() -> None:

@@ -9,8 +9,12 @@ Two kinds of variants exist. A closed union lists its classes (`ModelConfig`, `H
         builder: ClassVar = "my_package.positions:build"
 """
 
+import ast
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
@@ -40,9 +44,9 @@ Counts = Annotated[tuple[Count, ...], BeforeValidator(_as_tuple)]
 class BaseConfig(BaseModel):
     """A table of settings: unknown keys are errors, values are not converted, instances are frozen."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    # A validator is built when a class is first used, and descriptions are read on request (`field_descriptions`):
+    # both take longer than everything else that a command does before it starts.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 def variant(default: str) -> BeforeValidator:
@@ -110,20 +114,21 @@ class VariantConfig(BaseConfig):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema = handler(source)
         if not cls.is_open():
-            return schema
-        return core_schema.no_info_before_validator_function(
-            cls._select, schema, serialization=core_schema.simple_ser_schema("any")
+            return handler(source)
+        return core_schema.no_info_plain_validator_function(
+            cls._select, serialization=core_schema.simple_ser_schema("any")
         )
 
     @classmethod
     def _select(cls, value: Any) -> Any:
-        """Validate a name or a table as the registered variant that it names."""
+        """Validate a name or a table as the registered variant that it names; a variant is returned as it is."""
+        if isinstance(value, cls):
+            return value
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, dict):
-            return value
+            raise PydanticKnownError("model_type", {"class_name": cls.__name__})
         value = {"kind": cls.default_kind, **value}
         selected = cls.variant_class(value["kind"])
         if selected is None:
@@ -131,6 +136,23 @@ class VariantConfig(BaseConfig):
             tag = {"discriminator": "'kind'", "tag": str(value["kind"]), "expected_tags": names}
             raise PydanticKnownError("union_tag_invalid", tag)
         return selected.model_validate(value)
+
+
+def field_descriptions(table: type[BaseModel]) -> dict[str, str]:
+    """Return the description of each setting of a config class: the docstring that follows it in the source.
+
+    >>> field_descriptions(VariantConfig)
+    {'kind': 'Name of the variant.'}
+    """
+    descriptions: dict[str, str] = {}
+    for parent in reversed(table.__mro__):
+        if issubclass(parent, BaseConfig):
+            (definition,) = ast.parse(dedent(inspect.getsource(parent))).body
+            for setting, docstring in pairwise(getattr(definition, "body", ())):
+                match setting, docstring:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        descriptions[name] = inspect.cleandoc(text)
+    return {name: text for name, text in descriptions.items() if name in table.model_fields}
 
 
 def field_annotation(table: Any, key: str) -> Any:

@@ -95,15 +95,15 @@ class CorpusConfig(BaseConfig):
 class DataConfig(BaseConfig):
     """Which data is used, and which examples are left out."""
 
-    train: CorpusConfig = CorpusConfig()
+    train: CorpusConfig = Field(default_factory=CorpusConfig)
     """Training data."""
-    valid: CorpusConfig = CorpusConfig()
+    valid: CorpusConfig = Field(default_factory=CorpusConfig)
     """Validation data; by default a fraction of `train` is held out."""
-    test: CorpusConfig = CorpusConfig()
+    test: CorpusConfig = Field(default_factory=CorpusConfig)
     """Test data, on which the best model is evaluated at the end."""
     description: Annotated[str, Field(max_length=1000)] = ""
     """What the data cover, in words; translators store it, and the web page shows it."""
-    mix: CorpusConfig = CorpusConfig()
+    mix: CorpusConfig = Field(default_factory=CorpusConfig)
     """Fine-tuning: old data, such as the training data of the base model, mixed in so that less is forgotten."""
     mix_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Fraction of the training examples, or of the tokens of language models, that is drawn from `mix`."""

@@ -117,7 +117,7 @@ HeadConfig = Annotated[
 class EncoderConfig(NetworkConfig):
     """Settings of networks that encode text: a vector per token, one per text, and a prediction head."""
 
-    head: HeadConfig = NoHeadConfig()
+    head: HeadConfig = Field(default_factory=NoHeadConfig)
     """Prediction head: masked tokens (`tokens`), text classes (`classes`), word tags (`tags`) or `none`."""
     pooling: Pooling = "mean"
     """Text vector: the mean over tokens, the first token's vector, or that vector through a dense tanh layer."""
@@ -231,7 +231,7 @@ class BidirectionalLanguageModelConfig(EncoderConfig, RecurrentConfig):
     """Stacked recurrent layers per direction; the mixture also includes the embedding."""
     dropout: Probability = 0.1
     """Dropout on the output of the embedding and of each layer; not on recurrent connections."""
-    head: HeadConfig = TokenHeadConfig()
+    head: HeadConfig = Field(default_factory=TokenHeadConfig)
     """Prediction head: next and previous tokens (`tokens`), text classes (`classes`), word tags (`tags`) or `none`."""
 
     @field_validator("width")

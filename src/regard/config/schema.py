@@ -71,21 +71,21 @@ class Config(BaseConfig):
     512
     """
 
-    model: ModelConfig = EncoderDecoderConfig()
+    model: ModelConfig = Field(default_factory=EncoderDecoderConfig)
     """The network."""
-    tokens: SpecialTokensConfig = Field(default=SpecialTokensConfig(), validate_default=True)
+    tokens: SpecialTokensConfig = Field(default_factory=SpecialTokensConfig, validate_default=True)
     """Ids of the special tokens."""
-    tokenizer: TokenizerConfig = Field(default=TokenizerConfig(), validate_default=True)
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, validate_default=True)
     """How text is tokenized."""
-    data: DataConfig = Field(default=DataConfig(), validate_default=True)
+    data: DataConfig = Field(default_factory=DataConfig, validate_default=True)
     """Which data is used."""
-    training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
+    training: TrainingConfig = Field(default_factory=TrainingConfig, validate_default=True)
     """How the network is trained."""
-    validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
+    validation: ValidationConfig = Field(default_factory=ValidationConfig, validate_default=True)
     """How the network is validated during training."""
-    testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
+    testing: TestingConfig = Field(default_factory=TestingConfig, validate_default=True)
     """How a translator is evaluated on the test data."""
-    decoding: DecodingConfig = DecodingConfig()
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     """How a trained translator decodes by default."""
 
     @property

@@ -234,11 +234,11 @@ class TrainingConfig(BaseConfig):
     """Classifiers and taggers: whether all labels count equally in the loss, each weighted by 1 / its frequency."""
     class_weights: dict[str, PositiveFloat] = {}  # noqa: RUF012
     """Classifiers and taggers: weights in the loss by label, 1 by default; they multiply those of `balance_classes`."""
-    masking: MaskingConfig = MaskingConfig()
+    masking: MaskingConfig = Field(default_factory=MaskingConfig)
     """Masked language modeling, for encoders with head = "tokens"."""
-    optimizer: OptimizerConfig = AdamConfig()
+    optimizer: OptimizerConfig = Field(default_factory=AdamConfig)
     """Optimizer: `adam`, `adamw` or a registered one."""
-    schedule: ScheduleConfig = InverseSqrtScheduleConfig()
+    schedule: ScheduleConfig = Field(default_factory=InverseSqrtScheduleConfig)
     """Learning-rate schedule: `inverse-sqrt`, `cosine`, `constant`, `plateau` or a registered one."""
     parameter_groups: dict[Annotated[str, Field(pattern=r"^[\w-]+$")], ParameterGroupConfig] = {}  # noqa: RUF012
     """Parameters with their own learning rate, weight decay or optimizer, by a name; the first that matches counts."""
@@ -276,7 +276,7 @@ class TrainingConfig(BaseConfig):
     """Steps between two lines of metrics.jsonl."""
     threads: Size | None = None
     """Number of CPU threads; all cores by default."""
-    parallel: ParallelConfig = DdpConfig()
+    parallel: ParallelConfig = Field(default_factory=DdpConfig)
     """Division among processes: `ddp`, `fsdp`, `tensor` or a registered one; a single process ignores it."""
     collective_timeout_minutes: PositiveFloat = 10.0
     """Minutes after which a run fails if one of its processes does not take part in an exchange of gradients."""
@@ -366,7 +366,7 @@ class Word2VecConfig(BaseConfig):
 class Word2VecDataConfig(BaseConfig):
     """Which text word vectors are trained on."""
 
-    train: CorpusConfig = CorpusConfig()
+    train: CorpusConfig = Field(default_factory=CorpusConfig)
     """Training text: plain files or JSON Lines."""
     skip_invalid: bool = False
     """Whether invalid lines are skipped and counted; otherwise the first one is an error."""
@@ -375,7 +375,7 @@ class Word2VecDataConfig(BaseConfig):
 class Word2VecRunConfig(BaseConfig):
     """All settings of `regard train word2vec`."""
 
-    word2vec: Word2VecConfig = Word2VecConfig()
+    word2vec: Word2VecConfig = Field(default_factory=Word2VecConfig)
     """How word vectors are trained."""
-    data: Word2VecDataConfig = Word2VecDataConfig()
+    data: Word2VecDataConfig = Field(default_factory=Word2VecDataConfig)
     """Which text word vectors are trained on."""

@@ -136,9 +136,9 @@ class TransformerConfig(NetworkConfig):
     """Whether the sum of token and position embeddings is normalized (BERT)."""
     residual: bool = True
     """Whether sublayers have residual connections; turn off for experiments."""
-    positions: PositionsConfig = SinusoidalPositionsConfig()
+    positions: PositionsConfig = Field(default_factory=SinusoidalPositionsConfig)
     """Position scheme: `sinusoidal`, `learned`, `rotary`, `alibi`, `relative`, `syntax`, `none` or a registered one."""
-    attention: AttentionConfig = FullAttentionConfig()
+    attention: AttentionConfig = Field(default_factory=FullAttentionConfig)
     """Self-attention kernel: `full`, `window`, `bigbird`, `linformer` or a registered one."""
     dropout: Probability = 0.1
     """Dropout on the output of each sublayer and on the embeddings (§5.4)."""
