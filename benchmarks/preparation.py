@@ -92,8 +92,7 @@ def prepare(corpus: Path, out: Path, workers: int | None, *, kill: bool) -> dict
 
 def plan(folder: Path) -> None:
     """Plan an epoch, and find a position at its end; print JSON."""
-    from regard.data.batching import DataPosition
-    from regard.data.epochs import EpochSampler
+    from regard.data.batching import DataPosition, EpochSampler
     from regard.data.store import open_store
 
     store = open_store(folder / "train")

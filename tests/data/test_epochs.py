@@ -8,8 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import BatchSampler, DataPosition, make_pair_batch
-from regard.data.epochs import CorpusWeights, EpochSampler, corpus_weights
+from regard.data.batching import (
+    BatchSampler,
+    CorpusWeights,
+    DataPosition,
+    EpochSampler,
+    corpus_weights,
+    make_pair_batch,
+)
 from regard.data.language_batches import BlockBatches, PackedBatches, row_lengths
 from regard.data.store import TokenColumn, TokenStore
 

@@ -12,11 +12,10 @@ import regard
 from device_checks import objective_and_batch
 from family import FAMILY
 from regard.config import AdamWConfig
-from regard.training.batches import TokenBatch
+from regard.training.batches import TokenBatch, prefetched
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
 from regard.training.distributed import ProcessGroup
 from regard.training.optimizers import build_optimizer, update
-from regard.training.prefetch import prefetched
 from small_runs import numbers, request, write_pairs
 
 NAMES = [

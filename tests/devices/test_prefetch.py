@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from regard.data.batching import DataPosition
-from regard.training.batches import Batch, TokenBatch
-from regard.training.prefetch import Prefetcher, prefetched
+from regard.training.batches import Batch, Prefetcher, TokenBatch, prefetched
 from small_runs import numbers, run, write_pairs
 
 META = torch.device("meta")

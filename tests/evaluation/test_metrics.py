@@ -12,7 +12,6 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from regard.evaluation.labeling import _mean_nll
 from regard.evaluation.metrics import (
     ALL_METRICS,
     are_span_tags,
@@ -23,6 +22,7 @@ from regard.evaluation.metrics import (
     span_f1,
     spans,
 )
+from regard.tasks.labeling import mean_nll
 
 REFERENCES = ["Ti amo molto.", "Dov'è la stazione?", "Abbiamo comprato la macchina rossa ieri."]
 SINGLE_REFERENCES = [[reference] for reference in REFERENCES]
@@ -179,5 +179,5 @@ def test_are_span_tags() -> None:
 
 def test_the_loss_of_labels_is_in_nats() -> None:
     p = np.array([[0.5, 0.5], [0.25, 0.75]])
-    assert _mean_nll(p, [0, 0]) == pytest.approx((math.log(2) + math.log(4)) / 2)
-    assert math.isfinite(_mean_nll(np.array([[0.0, 1.0]]), [0]))
+    assert mean_nll(p, [0, 0]) == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert math.isfinite(mean_nll(np.array([[0.0, 1.0]]), [0]))

@@ -12,9 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.errors import ModelError
-from regard.training.report import page, write_report
+from regard.training.report import mark_differences, page, write_report
 from regard.training.report.curves import linear, logarithmic, thin
-from regard.training.report.outputs import mark_differences
 from regard.training.report.run_log import read_run_log
 
 VOID = {"meta"}

@@ -20,9 +20,8 @@ import pytest
 from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.tasks.translation import BoundTranslation
-from regard.training.appended_files import AppendedFiles
 from regard.training.display import ProgressDisplay
-from regard.training.run_folder import RunFolder
+from regard.training.run_folder import AppendedFiles, RunFolder
 from regard.training.runner import run_training
 from regard.training.setup import config_of
 from regard.training.shutdown import stop_on_signal

@@ -1,8 +1,12 @@
 """`regard prepare`: tokenize data ahead of training."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.cli.input_output import column_settings, print_text, split_files
 from regard.cli.options import (
@@ -27,6 +31,11 @@ from regard.cli.options import (
     option,
 )
 from regard.cli.train import config_sources
+
+if TYPE_CHECKING:
+    from regard.data.preparation import PreparedData
+    from regard.training.display import ProgressDisplay
+    from regard.training.setup import TrainRequest
 
 EXAMPLES = examples(
     "regard prepare translation --data 'corpus/*.tsv.zst' --out prepared",
@@ -75,7 +84,6 @@ def run(
     preparation continues where it stopped.
     """
     from regard.training.display import display_for
-    from regard.training.prepare_data import prepare_data
     from regard.training.setup import TrainRequest
 
     check_choice("--cluster", cluster, CLUSTERS)
@@ -97,6 +105,49 @@ def run(
         values["cluster"] = cluster
     task, sources = config_sources(task_or_file, folder, preset, {"data": values} if values else {}, settings or [])
     request = TrainRequest(sources, out, task=task, command=["regard", *sys.argv[1:]])
-    for line in prepare_data(request, display_for(sys.stderr, quiet)).summary():
+    prepared_in, prepared = prepare_data(request, display_for(sys.stderr, quiet))
+    for line in _summary(prepared):
         print_text(line)
+    print_text(f"folder: {prepared_in}")
     print_text(f"Train with the same data and settings, and --set data.store={out}")
+
+
+def prepare_data(request: "TrainRequest", display: "ProgressDisplay") -> tuple[Path, "PreparedData"]:
+    """Prepare the data of a training request exactly as training would; return their folder inside `request.out`.
+
+    A run with the same data and settings and `data.store` set to `request.out` finds everything prepared.
+    """
+    from regard.config import ConfigSource
+    from regard.errors import InterruptedRun
+    from regard.training.run_folder import RunFolder
+    from regard.training.runner import prepare_run
+    from regard.training.setup import config_of, prepared_folder, start_run
+    from regard.training.shutdown import stop_on_signal
+    from regard.training.task import task_of
+
+    store = ConfigSource("--out", {"data": {"store": str(request.out)}})
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signal())
+        stack.callback(display.close)
+        temporary = Path(stack.enter_context(TemporaryDirectory(prefix="regard-")))
+        run = RunFolder(temporary / "run")
+        stack.enter_context(run.lock())
+        try:
+            start_run(run, replace(request, out=run.folder, sources=[*request.sources, store]), display, stop)
+            config = config_of(run)
+            key = run.read_info()["key"]
+            prepared = prepare_run(run, task_of(config), config, key, display, stop)
+        except InterruptedRun:
+            raise InterruptedRun(
+                f"{request.out}: stopped; finished shards are kept: run the command again to continue."
+            ) from None
+        return prepared_folder(run, config, key), prepared
+
+
+def _summary(prepared: "PreparedData") -> Iterator[str]:
+    """Lines for the user: sizes, and messages about the data."""
+    for name, split in prepared.splits.items():
+        tokens = sum(len(column.ids) for column in split.store.columns[: split.text_columns])
+        yield f"{name}: {len(split.store):,} examples, {tokens:,} tokens"
+        yield from (f"{name}: {message}" for message in (*split.notes(prepared.tokenizer), *split.omissions()))
+    yield f"tokenizer: {len(prepared.tokenizer):,} tokens"

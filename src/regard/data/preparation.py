@@ -20,13 +20,12 @@ from types import MappingProxyType
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
+from regard.data.batching import CorpusWeights, corpus_weights
 from regard.data.corpus_scan import TextSample, saved_sample
-from regard.data.epochs import CorpusWeights, corpus_weights
 from regard.data.lines import STANDARD_INPUT, InvalidLines
-from regard.data.readers import format_name
+from regard.data.readers import files_in, format_name
 from regard.data.readers.base import Pair
 from regard.data.readers.builtin import content_version, is_builtin
-from regard.data.readers.folders import files_in
 from regard.data.remote import (
     compression_suffix,
     content_digest,

@@ -1,25 +1,27 @@
 """Classification: labeled texts, or pairs of texts, in; a network out that labels other texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from regard.config import Config, CorpusConfig
+from regard.config import ClassHeadConfig, Config, CorpusConfig
 from regard.data.batching import Ids
 from regard.data.corpus_scan import CorpusStats, ReportProgress, labeled_stats
 from regard.data.encoder_batches import make_encoder_batch
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
-from regard.data.prepare_labeled import prepare_labeled
+from regard.data.prepare_labeled import prepare_labeled, with_known_labels
 from regard.data.readers import read_labeled
-from regard.data.readers.base import Pair
-from regard.data.store import TokenStore
+from regard.data.readers.base import LabeledExample, Pair
+from regard.data.store import TokenStore, chunked
+from regard.errors import DataError
 from regard.evaluation.likelihood import ProgressCallback
-from regard.evaluation.metrics import class_scores, confusion_matrix
+from regard.evaluation.metrics import LabelScores, class_scores, confusion_matrix
 from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
-from regard.tasks.labeling import BoundLabeling, LabelingTask, LabelPredictions
+from regard.tasks.labeling import LABELING_BATCH, BoundLabeling, LabelingTask, LabelPredictions, UnknownTokens, mean_nll
 from regard.training.automatic_settings import AutomaticSetting, UserSettings
 from regard.training.display import Sample
 from regard.training.task import (
@@ -33,6 +35,7 @@ from regard.training.task import (
 )
 
 if TYPE_CHECKING:
+    from regard.decoding.encoder_inference import TextEncoder
     from regard.models.network import Network
     from regard.training.batches import LabelBatch
 
@@ -100,8 +103,6 @@ class ClassificationTask(LabelingTask):
         count: ProgressCallback,
     ) -> Evaluation:
         """Loss, accuracy, macro-F1 and confusion matrix."""
-        from regard.evaluation.labeling import evaluate_classifier
-
         check_text_corpus(model, corpus, self.noun)
         name, texts = ", ".join(corpus.file_names), read_labeled(corpus.files, invalid, corpus.columns)
         return Evaluation({}, evaluate_classifier(model.text_encoder, texts, name, invalid, count))
@@ -109,6 +110,46 @@ class ClassificationTask(LabelingTask):
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundClassification":
         """Bind the task to labeled texts and a network."""
         return BoundClassification(config, prepared, network)
+
+
+def evaluate_classifier(
+    encoder: "TextEncoder",
+    examples: Iterable[LabeledExample],
+    name: str,
+    invalid: InvalidLines,
+    progress: ProgressCallback,
+) -> LabelScores:
+    """Return loss, accuracy, macro-F1 and the confusion matrix of a classifier.
+
+    Args:
+        encoder: A text encoder with a classification head.
+        examples: Texts with their true labels.
+        name: What the data are called in error messages.
+        invalid: Receives the examples whose label the model does not have.
+        progress: Called after each batch with the number of texts so far.
+    """
+    from regard.decoding.encoder_inference import label_probabilities, labels_of_head
+
+    labels = labels_of_head(encoder, ClassHeadConfig, name)
+    index = {label: n for n, label in enumerate(labels)}
+    true: list[int] = []
+    batches: list[NDArray[np.float64]] = []
+    truncated, unknown = 0, UnknownTokens(encoder.tokenizer)
+    for batch in chunked(with_known_labels(examples, index, invalid), LABELING_BATCH):
+        texts = [example.text if example.second is None else (example.text, example.second) for example in batch]
+        probabilities, is_truncated = label_probabilities(encoder, texts)
+        true += [index[example.label] for example in batch]
+        batches.append(probabilities)
+        truncated += sum(is_truncated)
+        unknown.count(text for example in batch for text in (example.text, example.second) if text is not None)
+        progress("classifying", len(true), None)
+    if not true:
+        raise DataError(f"{name}: contains no texts to evaluate a model on; use a file with labeled texts.")
+    unknown.report(invalid)
+    p = np.concatenate(batches)
+    matrix = confusion_matrix(labels, true, p.argmax(1).tolist())
+    counts = {"truncated": truncated} if truncated else {}
+    return LabelScores(class_scores(mean_nll(p, true), matrix), matrix, len(true), counts)
 
 
 class BoundClassification(BoundLabeling):

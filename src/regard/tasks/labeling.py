@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
 from regard.config.errors import did_you_mean
-from regard.data.batching import BatchSampler, DataPosition, Ids
+from regard.data.batching import BatchSampler, DataPosition, EpochSampler, Ids
 from regard.data.corpus_scan import CorpusStats
 from regard.data.encoder_batches import EncoderBatch
-from regard.data.epochs import EpochSampler
+from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
+from regard.data.tokenizer import Tokenizer, unknown_note
 from regard.errors import ConfigError
 from regard.tasks.common import device_of
 from regard.training.automatic_settings import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from regard.models.network import Network
     from regard.training.batches import LabelBatch
     from regard.training.losses import LabelObjective
+
+LABELING_BATCH = 1024  # examples per forward pass of an evaluation
 
 LABELING_SIZES = [
     NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
@@ -241,3 +244,28 @@ class BoundLabeling(ABC):
 
     def _batch_sampler(self, store: TokenStore) -> BatchSampler:
         return BatchSampler(store.columns[0].lengths[None], self.config.training.batch_tokens)
+
+
+class UnknownTokens:
+    """Counts the tokens of text that a tokenizer does not know."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._unknown = self._total = 0
+
+    def count(self, texts: Iterable[str]) -> None:
+        """Count the tokens of texts."""
+        if self._tokenizer.unknown_id is not None:
+            for ids in self._tokenizer.encode_batch(list(texts)):
+                self._unknown += self._tokenizer.num_unknown(ids)
+                self._total += len(ids)
+
+    def report(self, invalid: InvalidLines) -> None:
+        """Add a note if there were any."""
+        if self._unknown:
+            invalid.note(unknown_note(self._unknown, self._total))
+
+
+def mean_nll(p: NDArray[np.float64], true: Sequence[int]) -> float:
+    """Return the mean negative log-likelihood in nats."""
+    return float(-np.log(np.maximum(p[np.arange(len(true)), list(true)], 1e-300)).mean())

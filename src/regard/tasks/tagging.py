@@ -1,24 +1,27 @@
 """Tagging: sentences with a tag for each word in; a network out that tags other sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from regard.config import Config, CorpusConfig
+from regard.config import Config, CorpusConfig, TagHeadConfig
 from regard.data.batching import Ids, pad_sequences
 from regard.data.corpus_scan import CorpusStats, ReportProgress, tagged_stats
-from regard.data.encoder_batches import make_encoder_batch
+from regard.data.encoder_batches import make_encoder_batch, words_with_spaces
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
-from regard.data.prepare_labeled import prepare_tagged
+from regard.data.prepare_labeled import prepare_tagged, with_known_labels
 from regard.data.readers import read_tagged
-from regard.data.store import TokenStore
+from regard.data.readers.base import TaggedExample
+from regard.data.store import TokenStore, chunked
+from regard.errors import DataError
 from regard.evaluation.likelihood import ProgressCallback
-from regard.evaluation.metrics import confusion_matrix, tag_scores
+from regard.evaluation.metrics import LabelScores, confusion_matrix, tag_scores
 from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
-from regard.tasks.labeling import BoundLabeling, LabelingTask
+from regard.tasks.labeling import LABELING_BATCH, BoundLabeling, LabelingTask, UnknownTokens, mean_nll
 from regard.training.automatic_settings import AutomaticSetting, UserSettings
 from regard.training.display import Sample
 from regard.training.task import (
@@ -32,6 +35,7 @@ from regard.training.task import (
 )
 
 if TYPE_CHECKING:
+    from regard.decoding.encoder_inference import TextEncoder
     from regard.models.network import Network
     from regard.training.batches import LabelBatch
 
@@ -77,8 +81,6 @@ class TaggingTask(LabelingTask):
         count: ProgressCallback,
     ) -> Evaluation:
         """Loss, accuracy and macro-F1 of words, F1 of spans, and confusion matrix."""
-        from regard.evaluation.labeling import evaluate_tagger
-
         check_text_corpus(model, corpus, self.noun)
         name, sentences = (
             ", ".join(corpus.file_names),
@@ -89,6 +91,41 @@ class TaggingTask(LabelingTask):
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTagging":
         """Bind the task to tagged sentences and a network."""
         return BoundTagging(config, prepared, network)
+
+
+def evaluate_tagger(
+    encoder: "TextEncoder",
+    examples: Iterable[TaggedExample],
+    name: str,
+    invalid: InvalidLines,
+    progress: ProgressCallback,
+) -> LabelScores:
+    """Return loss, accuracy, macro-F1 and the confusion matrix over words, and F1 of spans if the tags mark spans.
+
+    The arguments are those of `evaluate_classifier`; the examples are sentences with a tag per word.
+    """
+    from regard.decoding.encoder_inference import labels_of_head, tag_probabilities
+
+    labels = labels_of_head(encoder, TagHeadConfig, name)
+    index = {label: n for n, label in enumerate(labels)}
+    true: list[Sequence[str]] = []
+    predicted: list[list[str]] = []
+    sentences: list[NDArray[np.float64]] = []
+    unknown = UnknownTokens(encoder.tokenizer)
+    for batch in chunked(with_known_labels(examples, index, invalid), LABELING_BATCH):
+        batch_probabilities = tag_probabilities(encoder, [example.words for example in batch])
+        for example, probabilities in zip(batch, batch_probabilities, strict=True):
+            true.append(example.tags)
+            predicted.append([labels[n] for n in probabilities.argmax(1)])
+            sentences.append(probabilities)
+        unknown.count(text for example in batch for text in words_with_spaces(example.words))
+        progress("tagging", len(true), None)
+    if not true:
+        raise DataError(f"{name}: contains no sentences to evaluate a model on; use a file with tagged sentences.")
+    unknown.report(invalid)
+    p, true_indices = np.concatenate(sentences), [index[tag] for tags in true for tag in tags]
+    matrix = confusion_matrix(labels, true_indices, p.argmax(1).tolist())
+    return LabelScores(tag_scores(mean_nll(p, true_indices), matrix, true, predicted), matrix, len(true))
 
 
 class BoundTagging(BoundLabeling):

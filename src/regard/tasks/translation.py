@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
-from regard.data.batching import BatchSampler, DataPosition, Ids, make_pair_batch, pair_batch_from_ids
+from regard.data.batching import BatchSampler, DataPosition, EpochSampler, Ids, make_pair_batch, pair_batch_from_ids
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.corpus_scan import CorpusStats, ReportProgress, pair_stats
-from regard.data.epochs import EpochSampler
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_pairs import prepare_pairs

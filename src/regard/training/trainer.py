@@ -16,7 +16,7 @@ from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.folder import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean
-from regard.training.batches import Batch
+from regard.training.batches import Batch, prefetched
 from regard.training.checkpoint import Checkpoint, MetricsInterval, TrainingState, optimizer_tensors, seed_step
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
@@ -24,7 +24,6 @@ from regard.training.environment import configure_layers
 from regard.training.losses import training_objective
 from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, update
 from regard.training.parallel import Parallelism
-from regard.training.prefetch import prefetched
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
