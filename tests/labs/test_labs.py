@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 from lab_runs import assert_offline, ignore
-from regard import registry
 from regard.errors import DataError
 from regard.labs import LABS, Lab, LabContext, LabResult, all_labs
 from regard.labs.report import load_section, run_lab, write_report
@@ -74,7 +73,7 @@ def test_another_package_adds_a_lab_by_an_entry_point(tmp_path: Path, monkeypatc
     )
     monkeypatch.setitem(sys.modules, "toy_lab", module)
     entry_points = EntryPoints([EntryPoint("toy", "toy_lab:LAB", "regard.labs")])
-    monkeypatch.setattr(registry, "entry_points", lambda group: entry_points.select(group=group))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entry_points.select(group=group))
     monkeypatch.setattr(LABS, "_scanned", False)
     monkeypatch.setattr(LABS, "_paths", {})
     monkeypatch.setattr(LABS, "_objects", dict(LABS._objects))

@@ -58,6 +58,11 @@ class SpecialTokensConfig(BaseConfig):
         return (self.end, *self.other_ends)
 
     @property
+    def ids(self) -> frozenset[int]:
+        """The ids of all special tokens."""
+        return frozenset(number for ids in self.named_ids.values() for number in ids)
+
+    @property
     def named_ids(self) -> dict[str, tuple[int, ...]]:
         """The ids of each setting: one, or several."""
         ids = {name: value if isinstance(value, tuple) else (value,) for name, value in self}

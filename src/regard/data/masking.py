@@ -51,11 +51,10 @@ class TokenMasker:
         assert special.mask is not None, "checked by the task"
         self.config = config
         self.mask_id = special.mask
-        special_ids = {number for _, number in special if number is not None}
         self._is_text = np.ones(len(tokenizer), np.bool_)
-        self._is_text[list(special_ids)] = False
+        self._is_text[list(special.ids)] = False
         self.replacement_ids = np.flatnonzero(self._is_text)
-        self._boundaries = word_boundaries(tokenizer, special_ids) if config.whole_words else None
+        self._boundaries = word_boundaries(tokenizer, special.ids) if config.whole_words else None
 
     def maskable(self, ids: NDArray[np.integer[Any]]) -> Bools:
         """Return True at tokens that are text."""

@@ -169,7 +169,7 @@ def data_key(config: Config, digests: Mapping[str, str] = MappingProxyType({})) 
         settings["task"] = KEY_TASK_NAMES.get(model.task or "", model.task)
         if isinstance(model.head, ClassHeadConfig | TagHeadConfig):
             settings["head"] = model.head.model_dump(mode="json", exclude={"dropout"})
-            settings["tokens"] = config.tokens.model_dump(mode="json")
+            settings["tokens"] = config.tokens.model_dump(mode="json", exclude={"other_ends"})
             settings["readable"] = model.max_length
             settings["column"] = data.tag_column
     if config.tokenizer.split_punctuation:

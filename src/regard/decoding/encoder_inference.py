@@ -284,7 +284,7 @@ def _mask_probabilities(
     networks: Sequence[Network], ids: Tensor, mask: Tensor, positions: Tensor, tokens: SpecialTokensConfig
 ) -> Tensor:
     """Return the mean probabilities over the networks (N, V); special tokens have none."""
-    special = sorted({token for _, token in tokens if token is not None})
+    special = sorted(tokens.ids)
     probabilities = []
     for network in networks:
         states = network.encode(ids, mask).states[positions[:, 0], positions[:, 1]]  # (N, C)

@@ -124,8 +124,9 @@ def build_vocabularies(config: Config, source: Tokenizer | None, target: Tokeniz
     size = config.model.vocab_size
     target_size = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
     targets = token_names(target or source, target_size or size)
-    special_ids = [token_id for ids in config.tokens.named_ids.values() for token_id in ids]
-    special = {token_id: targets[token_id] for token_id in special_ids if token_id < min(size, len(targets))}
+    special = {
+        token_id: targets[token_id] for token_id in sorted(config.tokens.ids) if token_id < min(size, len(targets))
+    }
     return Vocabularies(token_names(source or target, size, special), targets)
 
 
