@@ -85,6 +85,10 @@ def objective_and_batch(config: ModelConfig, *, meta: bool) -> tuple[Objective[A
     if not isinstance(config, EncoderConfig):
         return CausalLMObjective(network, 0.1), _token_batch(network, config, ids, mask)
     assert isinstance(network, EncoderNetwork)
+    if isinstance(network, BidirectionalLanguageModel) and isinstance(config.head, TokenHeadConfig):
+        for part in (network.mixing, network.pooling):  # as the task does
+            part.requires_grad_(False)
+        return BidirectionalLMObjective(network, 0.1), BidirectionalBatch(ids, ids.roll(-1, 1), mask)
     match config.head:
         case ClassHeadConfig():
             return LabelObjective(network, 0.1, per_word=False), LabelBatch(ids, mask, torch.tensor([[0], [1], [1]]))
@@ -93,8 +97,6 @@ def objective_and_batch(config: ModelConfig, *, meta: bool) -> tuple[Objective[A
             return LabelObjective(network, 0.1, per_word=True), LabelBatch(ids, mask, labels)
         case TokenHeadConfig():
             return MaskedLMObjective(network, 0.1), MaskedBatch(ids, ids, mask & (ids % 3 == 0), mask)
-    if isinstance(network, BidirectionalLanguageModel):
-        return BidirectionalLMObjective(network, 0.1), BidirectionalBatch(ids, ids.roll(-1, 1), mask)
     raise ValueError("a network without a head is not trained")
 
 

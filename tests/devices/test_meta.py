@@ -7,7 +7,7 @@ import torch
 
 from device_checks import LENGTHS, META, DeviceSpy, objective_and_batch, reads, right_padded
 from family import DECODERS, ENCODERS, FAMILY
-from regard.config import AdamWConfig, EncoderConfig, NoHeadConfig, RecurrentConfig
+from regard.config import AdamWConfig, EncoderConfig, NoHeadConfig
 from regard.errors import InputError
 from regard.models.assembly import build_meta
 from regard.nn import cpu
@@ -22,8 +22,7 @@ ON_META = ProcessGroup(device=META)
 TRAINED = [
     name
     for name, config in FAMILY.items()
-    if not isinstance(config, RecurrentConfig)  # PyTorch has no packed sequences on the meta device
-    and not (isinstance(config, EncoderConfig) and isinstance(config.head, NoHeadConfig))
+    if not (isinstance(config, EncoderConfig) and isinstance(config.head, NoHeadConfig))
 ]
 
 
@@ -41,17 +40,6 @@ def test_a_step_reads_one_tensor(name: str) -> None:
     assert all(p.grad is not None and p.grad.device == META for p in trained)
 
 
-@pytest.mark.parametrize("name", [name for name, config in FAMILY.items() if isinstance(config, RecurrentConfig)])
-def test_recurrent_networks_without_padding(name: str) -> None:
-    network, (ids, _) = build_meta(FAMILY[name]), right_padded([5, 5])
-    with torch.no_grad(), DeviceSpy() as spy:
-        memory = network.encode(ids.to(META)) if network.encodes else None
-        states = network.decode(ids.to(META), memory) if network.decodes else memory.states  # type: ignore[union-attr]
-    assert states.device == META
-    assert states.shape[:2] == ids.shape
-    assert spy.mixed == []
-
-
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only, rotary in halves"])
 def test_rdrop_reads_one_tensor(name: str) -> None:
     objective, batch = objective_and_batch(DECODERS[name], meta=True)
@@ -61,7 +49,7 @@ def test_rdrop_reads_one_tensor(name: str) -> None:
     assert sizes == [3]
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if "bidirectional" not in name])
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_read_nothing(name: str) -> None:
     network, (ids, mask) = build_meta(ENCODERS[name]), right_padded(LENGTHS)
     with torch.no_grad(), DeviceSpy() as spy:
@@ -76,8 +64,10 @@ def test_a_mask_without_its_copy_is_read() -> None:
         network(ids.to(META), mask.to(META))
 
 
-def test_documents_in_one_row_read_nothing() -> None:
-    network, (ids, mask) = build_meta(DECODERS["decoder-only"]), right_padded(LENGTHS)
+@pytest.mark.parametrize("name", ["decoder-only", "recurrent language model, LSTM"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_documents_in_one_row_read_nothing(name: str, padded: bool) -> None:
+    network, (ids, mask) = build_meta(DECODERS[name]), right_padded(LENGTHS if padded else [7, 7, 7])
     documents = {"document_ids": torch.where(mask, 1 + (torch.arange(7) > 2).long(), 0)}
     batch = TokenBatch(ids, ids.roll(-1, 1), mask, features=documents)
     with reads([30.0, 20.0, 1.5]) as sizes:

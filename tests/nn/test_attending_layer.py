@@ -19,6 +19,7 @@ from regard.nn.recurrent import (
     RNNCell,
     SourceAttention,
 )
+from regard.nn.sequences import Lengths
 from regard.nn.taps import record_taps
 
 CELLS = [RNNCell, LSTMCell, GRUCell]
@@ -71,7 +72,7 @@ def test_each_step_equals_the_equations(cell: type[RecurrentCell], lengths: list
     before = tuple(numbers(sentences * rows, WIDTH) for _ in range(cell.num_states))
     ends = torch.randint(0, 6, (sentences * rows,), generator=generator)
     hidden, contexts, last = layer.attend_and_step(
-        x, ends, before, EncodedSource(attention, memory, mask, attention.score.keys(memory))
+        x, Lengths(ends, 5, x.device), before, EncodedSource(attention, memory, mask, attention.score.keys(memory))
     )
     for row, end in enumerate(ends.tolist()):
         sentence = row // rows

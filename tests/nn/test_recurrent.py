@@ -7,8 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.nn import open_taps
+from regard.nn.layout import PaddingMask
 from regard.nn.recurrent import (
     AdditiveScore,
     DotScore,
@@ -21,7 +23,7 @@ from regard.nn.recurrent import (
     Score,
     SourceAttention,
 )
-from regard.nn.recurrent_stack import Sequences
+from regard.nn.sequences import Lengths, Sequences
 from regard.nn.taps import record_taps
 
 CELLS = [RNNCell, LSTMCell, GRUCell]
@@ -45,11 +47,25 @@ def test_cells_equal_the_kernel(cell: type[RecurrentCell], bidirectional: bool, 
     state = tuple(torch.randn(len(lengths), 4, generator=generator, dtype=torch.double) for _ in range(cell.num_states))
     sizes = torch.tensor(lengths)
     within = torch.arange(max(lengths)) < sizes[:, None]
-    fast, fast_state = layer(x, sizes, state)
+    of_x = Lengths(sizes, max(lengths), x.device)
+    fast, fast_state = layer(x, of_x, state)
     with open_taps(layer):
-        slow, slow_state = layer(x, sizes, state)
+        slow, slow_state = layer(x, of_x, state)
     torch.testing.assert_close(slow[within], fast[within], atol=TOLERANCE, rtol=0)
     torch.testing.assert_close(slow_state, fast_state, atol=TOLERANCE, rtol=0)
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), more=st.integers(0, 2))
+def test_packing_is_that_of_pytorch(lengths: list[int], more: int) -> None:
+    x = torch.arange(len(lengths) * (max(lengths) + more))[:, None].unflatten(0, (len(lengths), -1))
+    own = Lengths(torch.tensor(lengths), x.size(1), x.device)
+    packed = own.pack(x)
+    padded, sizes = pad_packed_sequence(packed, batch_first=True)
+    assert sizes.tolist() == lengths
+    assert torch.equal(own.pad(packed)[:, : max(lengths)], padded)
+    theirs = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    assert torch.equal(pad_packed_sequence(theirs, batch_first=True)[0], padded)
+    assert torch.equal(packed.batch_sizes, theirs.batch_sizes)
 
 
 @pytest.mark.parametrize(("cell", "theirs"), [(RNNCell, nn.RNN), (LSTMCell, nn.LSTM), (GRUCell, nn.GRU)])
@@ -130,10 +146,10 @@ def test_scatter_inverts_gather(seed: int, documented: bool) -> None:
     mask[0, 0] = True
     documents = torch.randint(0, 2, mask.shape, generator=generator) if documented else None
     x = torch.randn(3, 6, 2, generator=generator)
-    sequences = Sequences.of(mask, documents)
+    sequences = Sequences.of(PaddingMask.of(mask), documents)
     assert torch.equal(sequences.scatter(sequences.gather(x)), x.masked_fill(~mask[..., None], 0.0))
     if documents is None:
-        assert sequences.lengths.tolist() == mask.sum(1).tolist()
+        assert sequences.lengths.host.tolist() == mask.sum(1).tolist()
 
 
 def reference_score(s: Tensor, h: Tensor, score: Score) -> Tensor:

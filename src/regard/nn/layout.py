@@ -59,8 +59,25 @@ class PaddingMask:
     @cached_property
     def slots(self) -> Tensor:
         """(N,) places of the tokens among the B·T, on the device of the network."""
-        slots, device = self.host.flatten().nonzero().squeeze(1), self.tokens.device
-        return slots.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else slots.to(device)
+        return copied_to(self.tokens.device, self.host.flatten().nonzero().squeeze(1))
+
+
+def copied_to(device: torch.device, host: Tensor) -> Tensor:
+    """Return a tensor of the CPU on another device; the program does not wait until a GPU has it."""
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
+class Features(dict[str, Tensor]):
+    """Tensors (B, T) about tokens, by name, with a copy of each on the CPU."""
+
+    def __init__(self, features: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> None:
+        super().__init__(features)
+        self.host = host
+
+
+def host_feature(features: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return a feature on the CPU; the program waits for it only if the mapping has no copies."""
+    return features.host[name] if isinstance(features, Features) else features[name].cpu()
 
 
 Mask = Tensor | PaddingMask | None

@@ -29,9 +29,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.nn.layout import check_mask
+from regard.nn.sequences import Lengths
 from regard.nn.taps import ExposedModule, Matrix, Point, Tap, under
 
 RecurrentState = tuple[Tensor, ...]  # the hidden state (R, W) first, then the cell state, if there is one
@@ -141,23 +141,19 @@ class RecurrentLayer(ExposedModule):
         self._taps = [part for part in self.modules() if isinstance(part, Tap)]
 
     def forward(
-        self, x: Tensor, lengths: Tensor | None = None, state: RecurrentState | None = None
+        self, x: Tensor, lengths: Lengths | None = None, state: RecurrentState | None = None
     ) -> tuple[Tensor, RecurrentState]:
         """x (R, L, I) -> hidden states of all steps (R, L, W), and the state (R, W) after the last one.
 
-        `lengths` (R,), on the CPU, are the lengths of the sequences; None: all have length L. One of length 0 keeps its
-        state.
+        `lengths` are those of the sequences; None: all have length L. One of length 0 keeps its state.
         """
         before = state or self.initial_state(x)
         if any(tap.is_open for tap in self._taps):
             return self._step_by_step(x, lengths, before)
         if lengths is None:
             return self._kernel(x, before)
-        packed = pack_padded_sequence(x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
-        out, after = self._kernel(packed, before)
-        out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.size(1))
-        moved = lengths.to(x.device)[:, None] > 0
-        return out, tuple(new.where(moved, old) for new, old in zip(after, before, strict=True))
+        out, after = self._kernel(lengths.pack(x), before)
+        return lengths.pad(out), tuple(lengths.choose(new, old) for new, old in zip(after, before, strict=True))
 
     def initial_state(self, x: Tensor) -> RecurrentState:
         """Return the zero state for sequences x (R, L, I)."""
@@ -169,7 +165,9 @@ class RecurrentLayer(ExposedModule):
         after = after if self.num_states > 1 else (after,)
         return out, tuple(part.transpose(0, 1).flatten(1) for part in after)  # (directions, R, ·) -> (R, W)
 
-    def _step_by_step(self, x: Tensor, lengths: Tensor | None, before: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def _step_by_step(
+        self, x: Tensor, lengths: Lengths | None, before: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
         """Compute the same by the cells: the reference for the kernel."""
         outputs, last_states = [], []
         parts = zip(*(part.chunk(len(self.cells), dim=1) for part in before), strict=True)
@@ -181,7 +179,7 @@ class RecurrentLayer(ExposedModule):
             for t in reversed(steps) if direction else steps:
                 after = cell(from_x[:, t], F.linear(state[0], h_weight, h_bias), state)
                 if lengths is not None:  # outside of a sequence its state stays as it is
-                    within = (t < lengths)[:, None].to(x.device)
+                    within = (t < lengths.values)[:, None]
                     after = tuple(new.where(within, old) for new, old in zip(after, state, strict=True))
                 state, out[t] = after, after[0]
             outputs.append(torch.stack(out, dim=1))
@@ -347,11 +345,11 @@ class AttendingLayer(RecurrentLayer):
         self.inputs = inputs
 
     def attend_and_step(
-        self, x: Tensor, lengths: Tensor | None, before: RecurrentState | None, source: EncodedSource
+        self, x: Tensor, lengths: Lengths | None, before: RecurrentState | None, source: EncodedSource
     ) -> tuple[Tensor, Tensor, RecurrentState]:
         """x (R, L, I) -> states and contexts of all steps (R, L, W), and the state (R, W) after the last one.
 
-        `lengths` (R,) are the lengths of the sequences, as in `forward`; values past an end are arbitrary.
+        `lengths` are those of the sequences, as in `forward`; values past an end are arbitrary.
         """
         x_weight, h_weight, x_bias, h_bias = self.weights()
         from_x = F.linear(x, x_weight[:, : self.inputs], x_bias).unbind(1)  # L times (R, G·W)
@@ -367,6 +365,5 @@ class AttendingLayer(RecurrentLayer):
         hidden = torch.stack([state[0] for state in states[1:]], dim=1)
         if lengths is not None:
             rows = torch.arange(len(x), device=x.device)
-            steps = lengths.to(x.device)
-            state = tuple(torch.stack(part)[steps, rows] for part in zip(*states, strict=True))
+            state = tuple(torch.stack(part)[lengths.values, rows] for part in zip(*states, strict=True))
         return hidden, torch.stack(contexts, dim=1), state

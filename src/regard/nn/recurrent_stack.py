@@ -7,7 +7,6 @@ B batch · S source length · T tokens · C model width · R sequences · L leng
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,70 +23,8 @@ from regard.nn.recurrent import (
     RecurrentState,
     SourceAttention,
 )
+from regard.nn.sequences import Lengths, find_sequences
 from regard.nn.taps import ExposedModule, Matrix, Point, Tap, child_matrices, child_points, points_of, tap_point, under
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """The sequences of a batch, each in a row of its own without gaps.
-
-    In a batch padding may be anywhere, and documents may share a row. A recurrent state must skip the former and must
-    not pass between the latter; both are settled here, so that layers see plain sequences.
-    """
-
-    slots: Tensor  # (R, L) places of the tokens among the B·T; arbitrary past the end of a sequence
-    lengths: Tensor  # (R,) on the CPU
-    rows: Tensor  # (R,) the row of the batch that each sequence is in
-    filled: Tensor  # (N,) places of the tokens among the R·L, on the CPU
-    shape: torch.Size  # (B, T)
-
-    @classmethod
-    def of(cls, mask: Tensor | PaddingMask, documents: Tensor | None = None) -> "Sequences":
-        """Return the sequences of a mask (B, T): one per row, or one for each run of equal numbers in `documents`.
-
-        >>> sequences = Sequences.of(torch.tensor([[False, True, True], [True, False, False]]))
-        >>> sequences.lengths.tolist()
-        [2, 1]
-        >>> sequences.gather(torch.tensor([[[0], [5], [6]], [[7], [0], [0]]])).squeeze(-1).tolist()
-        [[5, 6], [7, 0]]
-        """
-        padding = mask if isinstance(mask, PaddingMask) else PaddingMask.of(mask)
-        host, device = padding.host, padding.tokens.device  # all that follows is computed on the CPU
-        batch, length = host.shape
-        row, column = host.nonzero(as_tuple=True)  # of every token, row by row
-        number, rows = row, torch.arange(batch)
-        if documents is not None:
-            starts = torch.ones_like(row, dtype=torch.bool)
-            document = documents.cpu()[row, column]
-            starts[1:] = (row[1:] != row[:-1]) | (document[1:] != document[:-1])
-            number, rows = starts.cumsum(0) - 1, row[starts]
-        lengths = torch.bincount(number, minlength=len(rows))
-        place = torch.arange(len(number)) - (lengths.cumsum(0) - lengths)[number]
-        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long)
-        slots[number, place] = row * length + column
-        filled = number * slots.size(1) + place
-        return cls(slots.to(device), lengths, rows.to(device), filled, host.shape)
-
-    def reversed(self) -> "Sequences":
-        """Return the same sequences, each from its end to its beginning.
-
-        >>> Sequences.of(torch.tensor([[True, True, True], [True, True, False]])).reversed().slots[:, :2].tolist()
-        [[2, 1], [4, 3]]
-        """
-        place = self.lengths[:, None] - 1 - torch.arange(self.slots.size(1))
-        return replace(self, slots=self.slots.gather(1, place.clamp(min=0).to(self.slots.device)))
-
-    def gather(self, x: Tensor) -> Tensor:
-        """(B, T, …) -> (R, L, …); values past the end of a sequence are arbitrary."""
-        return x.flatten(0, 1)[self.slots]
-
-    def scatter(self, x: Tensor) -> Tensor:
-        """(R, L, …) -> (B, T, …), zero at padding."""
-        batch, length = self.shape
-        filled = self.filled.to(x.device)
-        spread = x.new_zeros(batch * length, *x.shape[2:])
-        slots = self.slots.flatten().index_select(0, filled)
-        return spread.index_copy(0, slots, x.flatten(0, 1).index_select(0, filled)).unflatten(0, (batch, length))
 
 
 class RecurrentCache:
@@ -167,7 +104,7 @@ class RecurrentStack(ExposedModule):
         before = cache.states if cache is not None and cache.length else _repeat_states(start, len(ids) // sentences)
         source = self._source(memory, memory_mask, cache)
         tokens = self._embed(ids)
-        x, context, last = self._run_layers(tokens, padding, (features or {}).get("document_ids"), before, source)
+        x, context, last = self._run_layers(tokens, padding, features or {}, before, source)
         if source is not None and context is not None:
             x = source.attention.combine(context, x, tokens)
         elif source is not None:
@@ -196,15 +133,14 @@ class RecurrentStack(ExposedModule):
         self,
         x: Tensor,
         padding: PaddingMask | None,
-        documents: Tensor | None,
+        features: Mapping[str, Tensor],
         before: Sequence[RecurrentState],
         source: EncodedSource | None,
     ) -> tuple[Tensor, Tensor | None, list[RecurrentState]]:
         """Return the output of the last layer (B, T, C), the contexts of an attending layer, and the last states."""
-        sequences, lengths = None, None
-        if padding is not None or documents is not None:
-            sequences = Sequences.of(padding or torch.ones(x.shape[:2], dtype=torch.bool, device=x.device), documents)
-            if documents is not None and source is not None:
+        sequences, lengths = find_sequences(padding, features, x), None
+        if sequences is not None:
+            if "document_ids" in features and source is not None:
                 source = source.select(sequences.rows // (len(x) // len(source.memory)))
             x, before, lengths = sequences.gather(x), select_states(before, sequences.rows), sequences.lengths
         context, last = None, []
@@ -289,14 +225,13 @@ class BidirectionalStack(ExposedModule):
                 f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with at least one token."
             )
         padding = find_padding(mask, ids.shape)
-        documents = (features or {}).get("document_ids")
         x = self._embed(ids)
         y = x if backwards is None else self._embed(backwards)
-        if padding is None and documents is None:
+        order = find_sequences(padding, features or {}, x)
+        if order is None:
             ahead = self._run_layers(self.forwards, x)
             back = [state.flip(1) for state in self._run_layers(self.backwards, y.flip(1))]
         else:
-            order = Sequences.of(padding or torch.ones_like(ids, dtype=torch.bool), documents)
             turned = order.reversed()
             ahead = [order.scatter(h) for h in self._run_layers(self.forwards, order.gather(x), order.lengths)]
             back = [turned.scatter(h) for h in self._run_layers(self.backwards, turned.gather(y), turned.lengths)]
@@ -310,7 +245,7 @@ class BidirectionalStack(ExposedModule):
             ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None], limit=ids.size(1))
         )  # (B, T, C/2)
 
-    def _run_layers(self, layers: Iterable[nn.Module], x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
+    def _run_layers(self, layers: Iterable[nn.Module], x: Tensor, lengths: Lengths | None = None) -> list[Tensor]:
         """Return the output of each layer of one direction."""
         outputs = []
         for layer in layers:

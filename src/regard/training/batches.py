@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batching import DataPosition, PairBatch
-from regard.nn.layout import PaddingMask
+from regard.nn.layout import Features, PaddingMask
 
 IGNORED_LABEL = -1  # marks positions without a label
 GPU_BATCHES = 2  # built ahead by default
@@ -82,6 +82,11 @@ class Batch:
             self.memo[name] = None if tokens is None else PaddingMask.of(tokens, host)
         mask: PaddingMask | None = self.memo[name]
         return mask
+
+    def features_of(self, name: str) -> Mapping[str, Tensor] | None:
+        """A mapping of the batch from names to tensors, with its copies on the CPU; None if it is None."""
+        features, host = getattr(self, name), None if self.host is None else getattr(self.host, name)
+        return features if host is None else Features(features, host)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The batch with a function applied to all tensors, also to those of its host."""

@@ -185,9 +185,13 @@ class CausalLMObjective(Objective[DecoderNetwork | EncoderDecoderNetwork]):
         """The decoder states at all target tokens (N, C), and the tokens that follow (N,)."""
         memory = None
         if batch.source is not None:
-            memory = self.network.encode(batch.source, batch.mask_of("source_mask"), batch.source_features)
+            memory = self.network.encode(
+                batch.source, batch.mask_of("source_mask"), batch.features_of("source_features")
+            )
         mask = batch.mask_of("target_mask")
-        hidden = self.network.decode(batch.target, memory, mask=mask, features=batch.features)  # (B, T, C)
+        hidden = self.network.decode(
+            batch.target, memory, mask=mask, features=batch.features_of("features")
+        )  # (B, T, C)
         return _select(mask, hidden, batch.labels)
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
@@ -217,7 +221,7 @@ class BidirectionalLMObjective(Objective[BidirectionalLanguageModel]):
     def states(self, batch: BidirectionalBatch) -> tuple[Tensor, Tensor]:
         """The states of both directions at all tokens (N, C), and the next and the current token (N, 2)."""
         mask = batch.mask_of("target_mask")
-        hidden = self.network.bidirectional_states(batch.target, batch.labels, mask, batch.features)
+        hidden = self.network.bidirectional_states(batch.target, batch.labels, mask, batch.features_of("features"))
         return _select(mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
 
 
@@ -259,7 +263,7 @@ class LabelObjective(Objective[EncoderNetwork]):
 
     def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
         """The vectors of texts or of words (N, C) that have a label, and the labels (N,), text by text."""
-        memory = self.network.encode(batch.ids, batch.mask_of("mask"), batch.features)
+        memory = self.network.encode(batch.ids, batch.mask_of("mask"), batch.features_of("features"))
         labeled = batch.mask_of("labeled")
         assert labeled is not None
         if self.per_word:
