@@ -53,7 +53,7 @@ def regard(environment: dict[str, str], folder: Path, *arguments: str) -> subpro
 
 def documented_config() -> str:
     """The config in the docstring of the optimizer."""
-    tree = ast.parse((PLUGIN / "src" / "regard_plugin_example" / "muon.py").read_text("utf-8"))
+    tree = ast.parse((PLUGIN / "src" / "regard_plugin_example" / "lion.py").read_text("utf-8"))
     return "\n".join(line for line in (ast.get_docstring(tree, clean=False) or "").split("\n") if line[:4] == "    ")
 
 
@@ -68,16 +68,16 @@ def test_a_run_uses_positions_optimizer_schedule_and_reader_of_a_plugin(
     settings = [
         *SMALL,
         "model.positions=log-distance",
-        "training.schedule.kind=warmup-stable-decay",
+        "training.schedule.kind=warm-restarts",
         "training.schedule.learning_rate=0.01",
-        "training.schedule.decay_fraction=0.5",
+        "training.schedule.cycle_steps=2",
     ]
     sets = [part for setting in settings for part in ("--set", setting)]
-    (tmp_path / "muon.toml").write_text(documented_config(), "utf-8")
-    done = regard(installed, tmp_path, "train", "muon.toml", "--data", "film.srt", "--out", "run", "--quiet", *sets)
+    (tmp_path / "lion.toml").write_text(documented_config(), "utf-8")
+    done = regard(installed, tmp_path, "train", "lion.toml", "--data", "film.srt", "--out", "run", "--quiet", *sets)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
-    assert [line["learning_rate"] for line in lines if "learning_rate" in line] == [0.01, 0.01, 0.005, 0.0]
+    assert [line["learning_rate"] for line in lines if "learning_rate" in line] == [0.01, 0.005, 0.01, 0.005]
     program = (
         "import regard\nfrom regard.cli import app\n"
         "app(['generate', 'run', '--prompt', 'Line', '--max-tokens', '5', '--seed', '1'], standalone_mode=False)\n"

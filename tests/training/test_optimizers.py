@@ -15,6 +15,7 @@ from torch import nn
 from family import DECODERS, batches, make
 from family import Batch as Sentences
 from regard.config import (
+    OPTIMIZERS,
     AdamConfig,
     AdamWConfig,
     ClassHeadConfig,
@@ -24,7 +25,6 @@ from regard.config import (
     ParameterGroupConfig,
     validate_sources,
 )
-from regard.config.training import OPTIMIZERS
 from regard.errors import ConfigError
 from regard.models import Network, build
 from regard.models.folder import named_tensors
@@ -153,7 +153,7 @@ def test_invalid_groups_are_reported(groups: dict[str, Any], message: str) -> No
 
 
 class PlainSGDConfig(OptimizerConfig):
-    """Gradient descent with momentum, registered by a test as a package would register Muon."""
+    """Gradient descent with momentum, registered by a test as a package would register it."""
 
     builder: ClassVar = staticmethod(lambda config, groups: torch.optim.SGD(groups, lr=1.0, momentum=config.momentum))
     kind: Literal["plain-sgd"] = "plain-sgd"

@@ -1,10 +1,18 @@
-"""Learning-learning_rate schedules: formulas, warmup and minimum."""
+"""Learning-rate schedules: formulas, warmup and minimum."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.schedules import constant, cosine, inverse_square_root, paper_peak
+from regard.config import WsdScheduleConfig
+from regard.training.schedules import (
+    build_schedule,
+    constant,
+    cosine,
+    inverse_square_root,
+    paper_peak,
+    warmup_stable_decay,
+)
 
 
 @given(step=st.integers(1, 200_000), width=st.sampled_from([128, 512, 1024]), warmup=st.integers(1, 8000))
@@ -15,7 +23,8 @@ def test_inverse_sqrt_is_the_formula_of_the_paper(step: int, width: int, warmup:
 
 @given(step=st.integers(1, 500), warmup=st.integers(0, 50))
 def test_warmup_rises_to_the_peak(step: int, warmup: int) -> None:
-    for learning_rate in (inverse_square_root(0.3, warmup), cosine(0.3, warmup, 400), constant(0.3, warmup)):
+    stable = warmup_stable_decay(0.3, warmup, 600, 50)
+    for learning_rate in (inverse_square_root(0.3, warmup), cosine(0.3, warmup, 400), constant(0.3, warmup), stable):
         assert 0 <= learning_rate(step) <= 0.3 + 1e-12
         if warmup:
             assert learning_rate(warmup) == pytest.approx(0.3)
@@ -28,3 +37,17 @@ def test_cosine_ends_at_its_minimum() -> None:
     assert learning_rate(100) == pytest.approx(0.1)
     assert learning_rate(10_000) == pytest.approx(0.1)
     assert learning_rate(55) == pytest.approx(0.55)
+
+
+def test_warmup_stable_decay_is_constant_and_then_linear_to_its_minimum() -> None:
+    config = WsdScheduleConfig(learning_rate=1.0, warmup_steps=10, decay_fraction=0.4, min_learning_rate=0.2)
+    learning_rate = build_schedule(config, width=8, steps=100)
+    assert {learning_rate(step) for step in range(10, 61)} == {1.0}
+    assert learning_rate(80) == pytest.approx(0.6)
+    assert learning_rate(100) == learning_rate(1000) == pytest.approx(0.2)
+
+
+def test_a_decay_that_overlaps_warmup_stays_below_both() -> None:
+    learning_rate = warmup_stable_decay(1.0, 50, 100, decay=100)
+    assert learning_rate(25) == pytest.approx(0.5)
+    assert learning_rate(60) == pytest.approx(0.4)

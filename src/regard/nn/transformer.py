@@ -51,6 +51,11 @@ class _FeedForwardBase(ExposedModule):
         """The factors of what the layer returns."""
         return MatrixProduct("hidden", "W_2", bias_name(self.output, "2"))
 
+    @property
+    def fused_projections(self) -> dict[str, list[int]]:
+        """The linear layers that compute several projections at once, by name, with the width of each projection."""
+        return {}
+
     def points(self) -> Iterator[Point]:
         axes = ("token", "unit")
         product = MatrixProduct("input", "W_1", bias_name(self.inner, "1"))
@@ -88,6 +93,10 @@ class GatedFeedForward(_FeedForwardBase):
         self.hidden = Tap("token", "unit", description="hidden units after the activation")
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden, width, bias=False)
+
+    @property
+    def fused_projections(self) -> dict[str, list[int]]:
+        return {"inner": [self.output.in_features] * 2}
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.inner(x).chunk(2, dim=-1)  # (…, F) each

@@ -31,6 +31,7 @@ from regard.training.distributed import (
     mesh_of,
     no_sync,
 )
+from regard.training.muon import layer_matrices
 
 ParameterGroup = dict[str, Any]
 HEADS = ("head.", "pooling.", "mixing.", "output.")
@@ -43,12 +44,15 @@ def build_optimizer(
     config: OptimizerConfig,
     groups: Mapping[str, ParameterGroupConfig] | None = None,
     layer_decay: float = 1.0,
+    matmul_dtype: torch.dtype = torch.float32,
 ) -> torch.optim.Optimizer:
-    """The optimizer of all parameters of a network; a `CombinedOptimizer` if groups have optimizers of their own.
+    """The optimizer of all parameters of a network; a `CombinedOptimizer` if they have several.
 
-    `update` sets the learning rate of each parameter group to the scheduled one times its `lr_multiplier`.
+    `update` sets the learning rate of each parameter group to the scheduled one times its `lr_multiplier`. Optimizers
+    for whole matrices compute in `matmul_dtype`; in float32 instead of float16, whose range is too small.
     """
-    parameters = list(_assign(network, config, groups or {}, layer_decay))
+    dtype = torch.float32 if matmul_dtype == torch.float16 else matmul_dtype
+    parameters = list(_assign(network, config, groups or {}, layer_decay, dtype))
     optimizers = []
     for optimizer in dict.fromkeys(parameter.optimizer for parameter in parameters):
         own = [parameter for parameter in parameters if parameter.optimizer == optimizer]
@@ -158,22 +162,35 @@ class _Assignment:
 
     parameter: nn.Parameter
     optimizer: OptimizerConfig
-    settings: Mapping[str, float]
+    settings: Mapping[str, object]
 
 
 def _assign(
-    network: nn.Module, default: OptimizerConfig, groups: Mapping[str, ParameterGroupConfig], layer_decay: float
+    network: nn.Module,
+    default: OptimizerConfig,
+    groups: Mapping[str, ParameterGroupConfig],
+    layer_decay: float,
+    matmul_dtype: torch.dtype,
 ) -> Iterator[_Assignment]:
     named = [(canonical_name(name), parameter) for name, parameter in network.named_parameters()]
     names = [name for name, _ in named]
     depths = layer_depths(names) if layer_decay != 1 else dict.fromkeys(names, 0)
     unmatched = {key: group for key, group in groups.items() if group.match is not None}  # a role may be absent
+    matrices: dict[str, tuple[int, ...]] | None = None  # of Transformer layers, if an optimizer is for them
     for name, parameter in named:
         key = next((key for key, group in groups.items() if _matches(group, name, parameter)), None)
         group = groups[key] if key is not None else ParameterGroupConfig.model_construct()
         unmatched.pop(key or "", None)
         optimizer = group.optimizer or default
-        settings = {"lr_multiplier": group.learning_rate_multiplier * layer_decay ** depths[name]}
+        settings: dict[str, object] = {}
+        if optimizer.whole_matrices:
+            matrices = _layer_matrices(network, optimizer) if matrices is None else matrices
+            if name in matrices:
+                settings = {"fused_sizes": matrices[name], "matmul_dtype": matmul_dtype}
+            else:
+                optimizer = optimizer.for_others
+        own_multiplier = getattr(optimizer, "learning_rate_multiplier", 1.0)
+        settings["lr_multiplier"] = group.learning_rate_multiplier * own_multiplier * layer_decay ** depths[name]
         decay = getattr(optimizer, "weight_decay", None)
         if decay is not None:
             default_decay = decay if parameter.dim() > 1 else 0.0
@@ -186,6 +203,16 @@ def _assign(
         )
 
 
+def _layer_matrices(network: nn.Module, optimizer: OptimizerConfig) -> dict[str, tuple[int, ...]]:
+    matrices = layer_matrices(network)
+    if not matrices:
+        raise ConfigError(
+            f"training.optimizer = {optimizer.kind!r} is for the matrices of Transformer layers, and this network has "
+            "none; use 'adamw'."
+        )
+    return matrices
+
+
 def _matches(group: ParameterGroupConfig, name: str, parameter: nn.Parameter) -> bool:
     by_name = group.match is None or re.search(group.match, name) is not None
     return by_name and (group.role is None or group.role == parameter_role(name, parameter))
@@ -196,7 +223,7 @@ def _parameter_groups(parameters: Sequence[_Assignment]) -> list[ParameterGroup]
 
     Parameters that are divided among processes in different ways are in different groups.
     """
-    groups: dict[tuple[object, tuple[tuple[str, float], ...]], list[nn.Parameter]] = {}
+    groups: dict[tuple[object, tuple[tuple[str, object], ...]], list[nn.Parameter]] = {}
     decay = any("weight_decay" in parameter.settings for parameter in parameters)
     in_order = sorted(parameters, key=lambda one: one.parameter.dim() <= 1) if decay else parameters
     for assignment in in_order:

@@ -9,6 +9,7 @@ from regard.config import (
     InverseSqrtScheduleConfig,
     PlateauScheduleConfig,
     ScheduleConfig,
+    WsdScheduleConfig,
 )
 
 Schedule = Callable[[int], float]
@@ -29,6 +30,12 @@ def build_inverse_sqrt(config: InverseSqrtScheduleConfig, width: int, steps: int
 def build_cosine(config: CosineScheduleConfig, width: int, steps: int) -> Schedule:
     """Builder of `cosine`."""
     return cosine(config.learning_rate, config.warmup_steps, steps, config.min_learning_rate)
+
+
+def build_wsd(config: WsdScheduleConfig, width: int, steps: int) -> Schedule:
+    """Builder of `wsd`."""
+    decay = max(1, round(config.decay_fraction * steps))
+    return warmup_stable_decay(config.learning_rate, config.warmup_steps, steps, decay, config.min_learning_rate)
 
 
 def build_constant(config: ConstantScheduleConfig | PlateauScheduleConfig, width: int, steps: int) -> Schedule:
@@ -77,3 +84,19 @@ def cosine(peak: float, warmup: int, steps: int, minimum: float = 0.0) -> Schedu
 def constant(peak: float, warmup: int) -> Schedule:
     """Linear warmup to `peak`, then constant."""
     return lambda step: peak * min(1.0, step / warmup) if warmup else peak
+
+
+def warmup_stable_decay(peak: float, warmup: int, steps: int, decay: int, minimum: float = 0.0) -> Schedule:
+    """Linear warmup to `peak`, then constant, then in the last `decay` steps linear to `minimum` at `steps`.
+
+    >>> learning_rate = warmup_stable_decay(1.0, warmup=2, steps=10, decay=4)
+    >>> [learning_rate(step) for step in (1, 2, 6, 8, 10, 11)]
+    [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
+    """
+
+    def learning_rate(step: int) -> float:
+        remaining = min(1.0, max(0.0, (steps - step) / decay))
+        decayed = minimum + (peak - minimum) * remaining
+        return min(decayed, peak * step / warmup) if step < warmup else decayed
+
+    return learning_rate

@@ -30,7 +30,7 @@ from regard.config import Config, FsdpConfig, TensorConfig, TransformerConfig
 from regard.errors import ConfigError
 from regard.models.folder import assign_tensors, named_tensors
 from regard.models.network import Network
-from regard.nn import Block, GatedFeedForward
+from regard.nn import Block
 from regard.nn.multihead import MultiHeadAttention
 from regard.training.averaging import MovingAverage
 from regard.training.checkpoint import Checkpoint, CheckpointSaver, flatten_parts
@@ -70,6 +70,7 @@ class ShardedParallelism(Parallelism):
     def check(self, config: Config) -> None:
         """Tensor parallelism needs whole heads and hidden units for each process, and nothing that heads share."""
         check_precision(config)
+        check_optimizers(config)
         if self.tensor_size > 1:
             check_tensor_parallel(config, self.tensor_size)
 
@@ -159,6 +160,17 @@ def check_precision(config: Config) -> None:
         )
 
 
+def check_optimizers(config: Config) -> None:
+    """Raise a ConfigError for an optimizer that needs whole matrices, of which each process has a part."""
+    training = config.training
+    for optimizer in (training.optimizer, *(group.optimizer for group in training.parameter_groups.values())):
+        if optimizer is not None and optimizer.whole_matrices:
+            raise ConfigError(
+                f"training.optimizer = {optimizer.kind!r} needs whole matrices, of which each process has a part with "
+                f"training.parallel = {training.parallel.kind!r}; use training.parallel = 'ddp', or 'adamw'."
+            )
+
+
 # tensor parallelism
 
 
@@ -210,10 +222,7 @@ def divide_heads(block: Block, mesh: DeviceMesh) -> None:
             attention.keep_heads(mesh.size())
             _divide(attention, attention.fused_projections, mesh)
     if block.feed_forward is not None:
-        fused = {}
-        if isinstance(block.feed_forward, GatedFeedForward):
-            fused = {"inner": [block.feed_forward.output.in_features] * 2}
-        _divide(block.feed_forward, fused, mesh)
+        _divide(block.feed_forward, getattr(block.feed_forward, "fused_projections", {}), mesh)
 
 
 def _divide(layer: nn.Module, fused: Mapping[str, Sequence[int]], mesh: DeviceMesh) -> None:

@@ -74,7 +74,7 @@ class Trainer:
         self.settings_to_lower = ("training.schedule.learning_rate", *objective.settings_to_lower)
         self.objective = self.parallel.wrap(objective)
         self.optimizer = build_optimizer(
-            self.trained_network, training.optimizer, training.parameter_groups, training.layer_decay
+            self.trained_network, training.optimizer, training.parameter_groups, training.layer_decay, matmul_dtype
         )
         self.scaler = LossScaler(process_group.device.type) if matmul_dtype == torch.float16 else None
         self.average = MovingAverage(self.trained_network, training.ema_decay) if training.ema_decay else None

@@ -1,5 +1,6 @@
-"""Warmup, constant learning rate, then linear decay to zero over the last part of training (Hu et al. 2024)."""
+"""Cosine decay that starts again at the peak, at the end of each cycle (Loshchilov & Hutter 2017)."""
 
+import math
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
@@ -8,24 +9,23 @@ from pydantic import Field
 from regard.config import ScheduleConfig
 
 
-class WarmupStableDecayConfig(ScheduleConfig):
+class WarmRestartsConfig(ScheduleConfig):
     """Settings of the schedule."""
 
-    kind: Literal["warmup-stable-decay"] = "warmup-stable-decay"
+    kind: Literal["warm-restarts"] = "warm-restarts"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Peak learning rate."""
-    decay_fraction: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Fraction of the steps in which the learning rate decays to zero."""
+    cycle_steps: Annotated[int, Field(gt=0)] = 1000
+    """Steps of a cycle."""
     builder: ClassVar[str] = "regard_plugin_example.schedule:build"
 
 
-def build(config: WarmupStableDecayConfig, width: int, steps: int) -> Callable[[int], float]:
+def build(config: WarmRestartsConfig, width: int, steps: int) -> Callable[[int], float]:
     """Return the learning rate by step, counted from 1."""
-    decay_steps = max(1, round(config.decay_fraction * steps))
 
     def learning_rate(step: int) -> float:
         warmup = min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
-        decay = min(1.0, max(0.0, (steps - step) / decay_steps))
-        return config.learning_rate * min(warmup, decay)
+        position = (step - 1) % config.cycle_steps / config.cycle_steps
+        return config.learning_rate * min(warmup, (1 + math.cos(math.pi * position)) / 2)
 
     return learning_rate
