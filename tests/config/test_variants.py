@@ -178,7 +178,7 @@ def test_registered_optimizer_and_schedule_are_built() -> None:
         ),
         (
             ["training.optimizer=sdg"],
-            "--set training.optimizer=sdg: training.optimizer.kind = 'sdg' should be 'adam', 'adamw' or 'sgd' "
+            "--set training.optimizer=sdg: training.optimizer.kind = 'sdg' should be 'adam', 'adamw', 'muon' or 'sgd' "
             "(did you mean sgd?).",
         ),
         (
