@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The files with slow tests come first (tests/conftest.py), so that all processes end together.
 PYTEST = $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lint types style docs browser format clean
+.PHONY: demo test check lint types style docs browser format bench bench-quick clean
 
 demo: $(READY)
 	@$(BIN)/regard demo
@@ -46,6 +46,13 @@ browser: $(READY)
 			&& apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
 		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
 		|| echo "Chromium is not available, so browser tests are skipped. Install it, or set REGARD_CHROMIUM."
+
+# Compares the speed with other implementations and writes docs/performance.md: hours, or about ten minutes.
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+bench-quick: $(READY)
+	$(BIN)/python benchmarks/run.py --quick
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -16,9 +16,7 @@ Whole-file: all sentences at once, in batches of similar length. One at a time: 
 import argparse
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import SPIN_COUNT, print_markdown, run_in_process
+from common import SPIN_COUNT, clock, print_markdown, run_in_process, with_spread
 
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.readers.builtin import builtin_documents, builtin_pairs
@@ -39,6 +37,7 @@ from regard.decoding.options import (
 
 BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH_SIZE = 32
+ENGINES = ("auto", "torch")
 WARMUP = 4  # sentences, or tokens of a language model
 GENERATED_TOKENS = 200
 GPT = DecoderOnlyConfig(
@@ -164,13 +163,13 @@ def measure_translation(case: TranslationCase, name: str) -> DecodingMeasurement
     translate = TRANSLATORS[name](case)
     for line in case.sentences[:WARMUP]:
         translate([line])
-    start = time.perf_counter()
+    start = clock()
     if case.whole_file:
         translate(case.sentences)
     else:
         for line in case.sentences:
             translate([line])
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     tokenizer = load_tokenizer(Path(case.model) / "tokenizer.json")
     return DecodingMeasurement(sum(len(ids) + 1 for ids in tokenizer.encode_batch(case.sentences)), seconds)
 
@@ -188,7 +187,7 @@ def regard_generator(folder: str, engine: Any, precision: Any) -> Generate:
         chunks = model.stream(
             PROMPT, temperature=0.0, min_tokens=length, max_tokens=length, engine=engine, precision=precision
         )
-        return [time.perf_counter() for _ in chunks]
+        return [clock() for _ in chunks]
 
     return generate
 
@@ -207,7 +206,7 @@ def huggingface_generator(folder: str) -> Generate:
             self.times: list[float] = []
 
         def put(self, value: Any) -> None:
-            self.times.append(time.perf_counter())
+            self.times.append(clock())
 
         def end(self) -> None:
             pass
@@ -238,7 +237,7 @@ def ctranslate2_generator(folder: str) -> Generate:
 
     def generate(length: int) -> list[float]:
         tokens = generator.generate_tokens(prompt, max_length=length, min_length=length, sampling_topk=1)
-        return [time.perf_counter() for _ in tokens]
+        return [clock() for _ in tokens]
 
     return generate
 
@@ -255,7 +254,7 @@ def measure_generation(folder: str, name: str) -> DecodingMeasurement:
     """Generate one text with one implementation in this process."""
     generate = GENERATORS[name](folder)
     generate(WARMUP)
-    start = time.perf_counter()
+    start = clock()
     times = generate(GENERATED_TOKENS)
     return DecodingMeasurement(GENERATED_TOKENS, times[-1] - start, times[0] - start)
 
@@ -277,13 +276,15 @@ def compare(kind: str, names: Sequence[str], case: dict[str, Any], rounds: int) 
 
 
 def table(results: dict[str, list[DecodingMeasurement]], *, latency: bool) -> Iterator[tuple[str, ...]]:
-    """Yield rows with tokens per second, and how many times as fast regard is (auto and torch)."""
+    """Yield rows with tokens per second, and how many times as fast regard is (auto and torch, if measured)."""
     speeds = {name: median(run.tokens / run.seconds for run in runs) for name, runs in results.items()}
-    auto, torch = (next((value for name, value in speeds.items() if kind in name), 0.0) for kind in ("(auto", "(torch"))
-    yield ("", "tokens/s", "regard (auto) is", "regard (torch) is", *(["first token"] if latency else []))
+    engines = {kind: next((speed for name, speed in speeds.items() if f"({kind}" in name), 0.0) for kind in ENGINES}
+    engines = {kind: speed for kind, speed in engines.items() if speed}
+    yield ("", "tokens/s", *(f"regard ({kind}) is" for kind in engines), *(["first token"] if latency else []))
     for name, runs in results.items():
         first = [f"{median(run.first_token_seconds for run in runs) * 1000:.0f} ms"] if latency else []
-        yield (name, f"{speeds[name]:,.0f}", f"{auto / speeds[name]:.2f}×", f"{torch / speeds[name]:.2f}×", *first)
+        ratios = (f"{speed / speeds[name]:.2f}×" for speed in engines.values())
+        yield (name, with_spread([run.tokens / run.seconds for run in runs]), *ratios, *first)
 
 
 def export(folder: Path, out: Path) -> None:
@@ -304,17 +305,6 @@ def make_language_model(out: Path) -> None:
     export(out / "model", out)
 
 
-def startup_seconds(model: Path, rounds: int) -> float:
-    """Return the seconds from starting the command to the translation of one line."""
-    command = [sys.executable, "-c", "from regard.cli import main; main()", "translate", str(model)]
-    seconds = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        subprocess.run(command, input="I love you very much.\n", stdout=subprocess.PIPE, text=True, check=True)
-        seconds.append(time.perf_counter() - start)
-    return median(seconds[1:])  # the first converts the model
-
-
 def compare_translation(model: Path, lines: list[str], names: Sequence[str], rounds: int) -> None:
     """Compare greedy and beam search on whole files and single sentences, and print the tables."""
     with TemporaryDirectory() as folder:
@@ -326,7 +316,6 @@ def compare_translation(model: Path, lines: list[str], names: Sequence[str], rou
                 results = compare("translation", names, asdict(case), rounds)
                 mode = "whole-file" if whole_file else "one at a time"
                 print_markdown(table(results, latency=False), f"{search}, {mode}, {len(sentences)} sentences")
-    print(f"\nStart-up, from the command to one translated line: {startup_seconds(model, rounds):.2f} s")
 
 
 def compare_generation(names: Sequence[str], rounds: int) -> None:

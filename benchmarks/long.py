@@ -19,14 +19,13 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
-from common import SPIN_COUNT, print_markdown, run_in_process
+from common import ALLOCATOR, SPIN_COUNT, clock, print_markdown, run_in_process, with_spread
 from torch import Tensor, nn
 
 from regard import nn as rn
@@ -37,9 +36,9 @@ WIDTH, HEADS = 256, 4
 BLOCK_SIZE, RANDOM_BLOCKS, WINDOW, PROJECTED_LENGTH = 64, 3, 128, 256
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16_384]
 MIN_SECONDS, MIN_PASSES = 1.0, 3  # of a measurement
-REFERENCE, KEPT_MEMORY = "regard BigBird", " + kept memory"
+REFERENCE = "regard BigBird"
 Layer = Callable[[Tensor], Tensor]  # (1, n, WIDTH) -> (1, n, WIDTH)
-Measurements = dict[tuple[str, int], "LayerMeasurement"]  # by name and length
+Measurements = dict[tuple[str, int], list["LayerMeasurement"]]  # the rounds, by name and length
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ LAYERS: dict[str, Callable[[int], Layer]] = {
         )
     ),
     "HF BigBird": huggingface_bigbird,
-    f"HF BigBird{KEPT_MEMORY}": huggingface_bigbird,
+    f"HF BigBird{ALLOCATOR}": huggingface_bigbird,
     "nn.LSTM": lstm,
 }
 
@@ -116,7 +115,7 @@ class LayerMeasurement:
 
 def measure(name: str, length: int) -> LayerMeasurement:
     """Run one layer forward and backward in this process."""
-    if name.startswith("regard") or name.endswith(KEPT_MEMORY):
+    if name.startswith("regard") or name.endswith(ALLOCATOR):
         keep_freed_memory()
     torch.manual_seed(0)
     _run_pass(LAYERS[name](2 * BLOCK_SIZE), torch.randn(1, 2 * BLOCK_SIZE, WIDTH))  # one-time setup of PyTorch
@@ -127,9 +126,9 @@ def measure(name: str, length: int) -> LayerMeasurement:
     memory = _peak_memory() - before
     passes: list[float] = []
     while len(passes) < MIN_PASSES or sum(passes) < MIN_SECONDS:
-        start = time.perf_counter()
+        start = clock()
         _run_pass(layer, x)
-        passes.append(time.perf_counter() - start)
+        passes.append(clock() - start)
     return LayerMeasurement(median(passes), memory)
 
 
@@ -154,7 +153,7 @@ def _peak_memory() -> int:
 
 def compare(names: list[str], lengths: list[int], rounds: int) -> Measurements:
     """Measure the layers in turns, each time in a fresh process."""
-    results: dict[tuple[str, int], list[LayerMeasurement]] = {(name, n): [] for name in names for n in lengths}
+    results: Measurements = {(name, n): [] for name in names for n in lengths}
     for turn in range(rounds):
         for length in lengths:
             for name in names:
@@ -166,31 +165,33 @@ def compare(names: list[str], lengths: list[int], rounds: int) -> Measurements:
                     f"{last.memory / 2**20:.0f} MB",
                     file=sys.stderr,
                 )
-    return {
-        key: LayerMeasurement(median(run.seconds for run in runs), min(run.memory for run in runs))
-        for key, runs in results.items()
-    }
+    return results
+
+
+def _typical(runs: list[LayerMeasurement]) -> LayerMeasurement:
+    """Return the median time and the lowest memory of all rounds."""
+    return LayerMeasurement(median(run.seconds for run in runs), min(run.memory for run in runs))
 
 
 def cost_table(results: Measurements, names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
     """Yield rows with milliseconds and megabytes."""
     yield ("ms / MB", *(f"{length:,} tokens" for length in lengths))
     for name in names:
-        cells = (results[name, length] for length in lengths)
-        yield (name, *(f"{_three_digits(cell.seconds * 1000)} / {cell.memory / 2**20:,.0f}" for cell in cells))
+        cells = [name]
+        for length in lengths:
+            runs = results[name, length]
+            milliseconds = [1000 * run.seconds for run in runs]
+            form = ",.0f" if min(milliseconds) >= 100 else ".1f"
+            cells.append(f"{with_spread(milliseconds, form)} / {_typical(runs).memory / 2**20:,.0f}")
+        yield tuple(cells)
 
 
 def ratio_table(results: Measurements, names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
     """Yield rows with time and memory relative to BigBird of regard."""
     yield (f"ms / MB relative to {REFERENCE}", *(f"{length:,} tokens" for length in lengths))
     for name in (name for name in names if name != REFERENCE):
-        pairs = [(results[name, length], results[REFERENCE, length]) for length in lengths]
+        pairs = [(_typical(results[name, length]), _typical(results[REFERENCE, length])) for length in lengths]
         yield (name, *(f"{a.seconds / b.seconds:.2f}× / {a.memory / max(1, b.memory):.2f}×" for a, b in pairs))
-
-
-def _three_digits(value: float) -> str:
-    """Format a number with three digits and without exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """Training speed of regard and other implementations, with identical sizes, batches, dropout and loss.
 
     python benchmarks/training.py                                 # every model and every implementation
-    python benchmarks/training.py --models tiny --rounds 3 --markdown
+    python benchmarks/training.py --models tiny --rounds 3
 
 The implementations take turns, round after round, each time in a fresh process, so that drift of the machine affects
 all of them and each has its own allocator and peak memory; the table has medians over the rounds. The others run with
-their defaults; with `+ kept memory` they also get regard's allocator settings. For regard the whole training loop is
-timed, from the token store on; the batches of the others are prepared before the clock starts. Utilization is the
-FLOPs of the model (matrix products of real tokens, forward and backward, the same for all) per second, divided by those
-of a large float32 matrix product in the same run; with bfloat16 it may exceed 100%. The others use float32.
+their defaults; with `+ allocator` they also get regard's allocator settings. Those with `bfloat16` use autocast. For
+regard the whole training loop is timed, from the token store on; the batches of the others are prepared before the
+clock starts. A share of a ceiling is the FLOPs of the model (matrix products of real tokens, forward and backward, the
+same for all) per second, divided by those of a large matrix product in float32 or bfloat16 in the same run.
 """
 
 import argparse
@@ -16,9 +16,8 @@ import json
 import math
 import resource
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -27,8 +26,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
-from common import SPIN_COUNT, print_markdown, run_in_process
-from training_peers import CONTEXT_LENGTH, LEARNING_RATE, PEERS, label_smoothing
+from common import ALLOCATOR, SPIN_COUNT, clock, print_markdown, run_in_process, with_spread
+from training_peers import BFLOAT16, CONTEXT_LENGTH, LEARNING_RATE, PEERS, label_smoothing, make_peer
 
 from regard.config import (
     Config,
@@ -54,21 +53,23 @@ from regard.training.trainer import Trainer
 FIRST_WORD = 4  # the first id that is not a special token
 SENTENCES = 40_000
 BATCH_TOKENS = 4096  # including padding
-KEPT_MEMORY = " + kept memory"
+CEILINGS = (torch.float32, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class TrainingVariant:
-    """Variant of regard's training: the type of matrix products, and the weight of R-Drop."""
+    """Variant of regard's training: the type of matrix products, and other settings of `[training]`."""
 
     matmul_dtype: torch.dtype = torch.float32
-    rdrop: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict)
+    optional: bool = False  # measured only if it is named
 
 
 VARIANTS = {
     "regard": TrainingVariant(),
-    "regard, bfloat16": TrainingVariant(torch.bfloat16),
-    "regard, R-Drop": TrainingVariant(rdrop=5.0),
+    f"regard{BFLOAT16}": TrainingVariant(torch.bfloat16),
+    "regard, R-Drop": TrainingVariant(settings={"rdrop": 5.0}, optional=True),
+    "regard, gradient checkpointing": TrainingVariant(settings={"gradient_checkpointing": True}, optional=True),
 }
 MODELS: dict[str, EncoderDecoderConfig | DecoderOnlyConfig] = {
     "tiny": EncoderDecoderConfig(vocab_size=10_000, width=128, layers=4, heads=4, feed_forward=256),
@@ -143,7 +144,7 @@ class RegardTrainer:
 
     def __init__(self, task: BoundTranslation | BoundLanguageModeling, folder: Path, variant: TrainingVariant) -> None:
         keep_freed_memory()
-        training = task.config.training.model_copy(update={"rdrop": variant.rdrop})
+        training = task.config.training.model_copy(update=variant.settings)
         config = task.config.model_copy(update={"training": training})
         self.trainer = Trainer(RunFolder(folder), config, task, matmul_dtype=variant.matmul_dtype)
 
@@ -167,7 +168,7 @@ class TrainingMeasurement:
     seconds: float
     targets: int
     flops: float
-    peak_flops: float  # FLOP/s of a large matrix product
+    ceilings: list[float]  # FLOP/s of a large matrix product, for each of CEILINGS
     peak_memory: int  # bytes
     loss: float
 
@@ -175,7 +176,7 @@ class TrainingMeasurement:
 def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasurement:
     """Train one implementation in this process."""
     config = MODELS[model]
-    if name.endswith(KEPT_MEMORY):
+    if name.endswith(ALLOCATOR):
         keep_freed_memory()
     with TemporaryDirectory() as folder:
         task = make_task(model, write_corpus(Path(folder) / "store", config))
@@ -184,34 +185,25 @@ def measure(model: str, name: str, steps: int, warmup: int) -> TrainingMeasureme
         if name in VARIANTS:
             implementation: TrainingStep = RegardTrainer(task, Path(folder) / "run", VARIANTS[name])
         else:
-            implementation = PEERS[config.kind][name.removesuffix(KEPT_MEMORY)](config)
+            implementation = make_peer(name.removesuffix(ALLOCATOR), config)
         for batch in batches[:warmup]:
             implementation.step(batch)
-        start = time.perf_counter()
+        start = clock()
         losses = [implementation.step(batch) for batch in batches[warmup:]]
-        seconds = time.perf_counter() - start
+        seconds = clock() - start
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     flops = sum(task.flops(batch) for batch in planned[warmup:])
     targets = sum(batch.targets for batch in batches[warmup:])
-    return TrainingMeasurement(
-        seconds, targets, flops, 1e9 * matmul_gflops(torch.device("cpu"), torch.float32), peak_memory, losses[-1]
-    )
+    ceilings = [1e9 * matmul_gflops(torch.device("cpu"), dtype) for dtype in CEILINGS]
+    return TrainingMeasurement(seconds, targets, flops, ceilings, peak_memory, losses[-1])
 
 
-@dataclass(frozen=True)
-class TrainingRow:
-    """Row of the table."""
-
-    name: str
-    tokens_per_second: float  # target tokens without padding
-    utilization: float
-    regard_speedup: float  # how many times as fast regard is
-    peak_memory: int  # bytes
+Results = dict[str, list[TrainingMeasurement]]  # the rounds of each implementation
 
 
-def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) -> tuple[list[TrainingRow], float]:
-    """Measure the implementations in turns; return their rows and the highest matrix-product FLOP/s of any process."""
-    results: dict[str, list[TrainingMeasurement]] = {name: [] for name in names}
+def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) -> Results:
+    """Measure the implementations in turns."""
+    results: Results = {name: [] for name in names}
     for turn in range(rounds):
         for name in names:
             environment = SPIN_COUNT if name in VARIANTS else {}
@@ -222,49 +214,35 @@ def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) 
                 f"{model}, round {turn + 1}, {name}: {last.targets / last.seconds:.0f} tokens/s, loss {last.loss:.2f}",
                 file=sys.stderr,
             )
-    peak = max(measured.peak_flops for runs in results.values() for measured in runs)
+    return results
+
+
+def highest_ceilings(results: Results) -> list[float]:
+    """Return the highest FLOP/s of large matrix products in any process, for each of CEILINGS."""
+    measured = [run.ceilings for runs in results.values() for run in runs]
+    return [max(values) for values in zip(*measured, strict=True)]
+
+
+def format_rows(results: Results) -> list[tuple[str, ...]]:
+    """Return the header and the rows as text; regard is compared in the precision of each row."""
+    ceilings = highest_ceilings(results)
     speeds = {name: median(run.targets / run.seconds for run in runs) for name, runs in results.items()}
-    rows = [
-        TrainingRow(
-            name,
-            speeds[name],
-            median(run.flops / run.seconds / peak for run in runs),
-            speeds["regard"] / speeds[name] if "regard" in speeds else math.nan,
-            max(run.peak_memory for run in runs),
-        )
-        for name, runs in results.items()
+    rows: list[tuple[str, ...]] = [
+        ("", "tokens/s", "of float32 ceiling", "of bfloat16 ceiling", "regard is", "peak memory")
     ]
-    return rows, peak
-
-
-def format_rows(rows: list[TrainingRow]) -> list[tuple[str, ...]]:
-    """Return the header and the rows as text."""
-    header = ("", "tokens/s", "utilization", "regard is", "peak memory")
-    return [
-        header,
-        *(
+    for name, runs in results.items():
+        reference = speeds.get(f"regard{BFLOAT16}" if BFLOAT16 in name else "regard", math.nan)
+        flops = median(run.flops / run.seconds for run in runs)
+        rows.append(
             (
-                row.name,
-                f"{row.tokens_per_second:,.0f}",
-                f"{row.utilization:.0%}",
-                f"{row.regard_speedup:.2f}×",
-                f"{row.peak_memory / 2**20:,.0f} MB",
+                name,
+                with_spread([run.targets / run.seconds for run in runs]),
+                *(f"{flops / ceiling:.0%}" for ceiling in ceilings),
+                f"{reference / speeds[name]:.2f}×",
+                f"{max(run.peak_memory for run in runs) / 2**20:,.0f} MB",
             )
-            for row in rows
-        ),
-    ]
-
-
-def print_text(rows: list[tuple[str, ...]]) -> None:
-    """Print a table in columns of fixed width."""
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
-    for cells in rows:
-        aligned = (
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        print("  ".join(aligned).rstrip())
-    sys.stdout.flush()
+    return rows
 
 
 def main() -> None:
@@ -279,18 +257,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="steps per round, after the warmup")
     parser.add_argument("--warmup", type=int, default=5, help="steps before the clock starts")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     options = parser.parse_args()
     for model in options.models:
-        peers = list(PEERS[MODELS[model].kind])
-        names = [*VARIANTS, *peers, *(peer + KEPT_MEMORY for peer in peers)]
-        names = [name for name in names if not options.only or name in options.only]
-        rows, peak = compare(model, names, options.rounds, options.steps, options.warmup)
-        print(f"\n{model}: matrix products reach {peak / 1e9:.0f} GFLOP/s")
-        if options.markdown:
-            print_markdown(format_rows(rows))
-        else:
-            print_text(format_rows(rows))
+        names = [
+            *VARIANTS,
+            *(
+                peer + dtype + kept
+                for kept in ("", ALLOCATOR)
+                for dtype in ("", BFLOAT16)
+                for peer in PEERS[MODELS[model].kind]
+            ),
+        ]
+        optional = {name for name, variant in VARIANTS.items() if variant.optional}
+        names = [name for name in names if (name in options.only if options.only else name not in optional)]
+        results = compare(model, names, options.rounds, options.steps, options.warmup)
+        products = ", ".join(
+            f"{flops / 1e9:.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}"
+            for dtype, flops in zip(CEILINGS, highest_ceilings(results), strict=True)
+        )
+        print_markdown(format_rows(results), f"`{model}`; matrix products reach {products}:")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Other implementations that benchmarks/training.py compares with: torch.nn.Transformer and Hugging Face models.
+"""Other implementations that benchmarks/training.py compares with: torch.nn.Transformer, Hugging Face and a small GPT.
+
+Each is trained by the usual loop, in float32 or with `torch.autocast` in bfloat16.
 
 B batch · S source length · T target length · C width · V vocabulary
 """
@@ -30,7 +32,8 @@ class Peer:
     def __init__(self, network: nn.Module, smoothing: float) -> None:
         self.network = network.train()
         self.smoothing = smoothing
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+        self.dtype = torch.float32  # of matrix products
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
 
     def logits(self, batch: Any) -> Tensor:
         """Return the logits (B, T, V)."""
@@ -38,17 +41,21 @@ class Peer:
 
     def step(self, batch: Batch) -> float:
         """Train on a batch as in the tutorials, and return the loss."""
-        labels: Tensor = batch.labels  # type: ignore[attr-defined]
-        loss = F.cross_entropy(
-            self.logits(batch).flatten(0, 1),
-            labels.flatten(),
-            ignore_index=SPECIAL.pad,
-            label_smoothing=self.smoothing,
-        )
+        loss = self.loss(batch)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         return float(loss.detach())
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return the mean loss of a batch, with its matrix products in `dtype`."""
+        with torch.autocast("cpu", self.dtype, enabled=self.dtype != torch.float32):
+            return F.cross_entropy(
+                self.logits(batch).flatten(0, 1),
+                batch.labels.flatten(),
+                ignore_index=SPECIAL.pad,
+                label_smoothing=self.smoothing,
+            )
 
 
 class TorchNetwork(nn.Module):
@@ -175,7 +182,87 @@ class GPT2(Peer):
         return logits
 
 
+class SmallGPT(nn.Module):
+    """The GPT of small training scripts: one projection to q, k and v, SDPA with `is_causal`, GELU, a tied head."""
+
+    def __init__(self, config: DecoderOnlyConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.positions = nn.Embedding(CONTEXT_LENGTH, config.width)
+        self.blocks = nn.ModuleList(SmallGPTBlock(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the logits (B, T, V)."""
+        x = self.dropout(self.embedding(ids) + self.positions.weight[: ids.size(1)])
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+
+class SmallGPTBlock(nn.Module):
+    """Pre-norm attention and feed-forward layer."""
+
+    def __init__(self, config: DecoderOnlyConfig) -> None:
+        super().__init__()
+        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        self.attention_norm, self.norm = nn.LayerNorm(config.width), nn.LayerNorm(config.width)
+        self.query_key_value = nn.Linear(config.width, 3 * config.width)
+        self.output = nn.Linear(config.width, config.width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(config.width, config.feed_forward), nn.GELU(), nn.Linear(config.feed_forward, config.width)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)"""
+        projected = self.query_key_value(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1))
+        q, k, v = projected.permute(2, 0, 3, 1, 4)  # (B, H, T, D) each
+        dropout = self.attention_dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        x = x + self.dropout(self.output(heads.transpose(1, 2).flatten(2)))
+        out: Tensor = x + self.dropout(self.feed_forward(self.norm(x)))
+        return out
+
+
+class SmallGPTLoop(Peer):
+    """`SmallGPT` with the loop of nanoGPT: AdamW with decay of matrices only, and the gradient norm clipped to 1."""
+
+    def __init__(self, config: DecoderOnlyConfig) -> None:
+        super().__init__(SmallGPT(config), 0.0)
+        parameters = list(self.network.parameters())
+        decayed, others = [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.95))
+
+    def logits(self, batch: Any) -> Tensor:
+        """Return the logits (B, T, V)."""
+        logits: Tensor = self.network(batch.target)
+        return logits
+
+    def step(self, batch: Batch) -> float:
+        """Train on a batch, and return the loss."""
+        loss = self.loss(batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+
+BFLOAT16 = ", bfloat16"  # the suffix of peers that are trained with autocast
 PEERS: dict[str, dict[str, Callable[[Any], Peer]]] = {
     "encoder-decoder": {"torch.nn.Transformer": TorchTransformer, "HF Marian": Marian},
-    "decoder-only": {"HF GPT-2": GPT2},
+    "decoder-only": {"HF GPT-2": GPT2, "nanoGPT's loop": SmallGPTLoop},
 }
+
+
+def make_peer(name: str, config: EncoderDecoderConfig | DecoderOnlyConfig) -> Peer:
+    """Return a peer by its name in `PEERS`, with or without the suffix `BFLOAT16`."""
+    peer = PEERS[config.kind][name.removesuffix(BFLOAT16)](config)
+    peer.dtype = torch.bfloat16 if name.endswith(BFLOAT16) else torch.float32
+    return peer

@@ -1,8 +1,8 @@
 """Mutation testing: change one line of the source at a time, and check that a test notices.
 
-    python tests/mutation/run.py                    # the known mutants of mutants.toml
-    python tests/mutation/run.py --only layout      # those whose name contains a text
-    python tests/mutation/run.py --generate src/regard/nn/layout.py --tests tests/nn tests/models --limit 30
+    python tests/mutation/mutate.py                    # the known mutants of mutants.toml
+    python tests/mutation/mutate.py --only layout      # those whose name contains a text
+    python tests/mutation/mutate.py --generate src/regard/nn/layout.py --tests tests/nn tests/models --limit 30
 
 A known mutant names a file, a text in it, its replacement and the tests that must fail. Generated mutants (changes.py)
 are drawn with `--seed`; packages.py draws them from whole packages. Each mutant is tried in a copy of the source, so
