@@ -146,6 +146,12 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only, grouped-query, ALiBi, window": DecoderOnlyConfig(
         **_SMALL, kv_heads=2, positions=AlibiPositionsConfig(), attention=WindowAttentionConfig(window=2)
     ),
+    "decoder-only, normalized queries and keys, squared ReLU, capped logits": DecoderOnlyConfig(
+        **_SMALL, qk_norm=True, activation="relu2", logit_soft_cap=3.0, positions=RotaryPositionsConfig()
+    ),
+    "encoder-decoder, normalized queries and keys, grouped-query": EncoderDecoderConfig(
+        **_SMALL, qk_norm=True, kv_heads=2, key_width=3, logit_soft_cap=2.0
+    ),
     **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {

@@ -27,7 +27,7 @@ from regard.errors import ConfigError
 T = TypeVar("T")
 
 # Names that settings, arguments and options of commands choose from and that plugins cannot add to.
-Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
+Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "swish"]
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Pooling = Literal["mean", "first", "first-dense"]
 Precision = Literal["int8", "float32"]  # of the weights of CTranslate2

@@ -165,7 +165,8 @@ def test_json_round_trip(preset: str) -> None:
         ),
         (
             "training.parameter_groups.head={role='head', optimizer='adm'}",
-            "training.parameter_groups.head.optimizer.kind = 'adm' should be 'adam', 'adamw' or 'muon' (did you mean adam?).",
+            "training.parameter_groups.head.optimizer.kind = 'adm' should be 'adam', 'adamw' or 'muon' "
+            "(did you mean adam?).",
         ),
         ("training.parameter_groups.head=3", "training.parameter_groups.head = 3 should be a table of settings."),
         (

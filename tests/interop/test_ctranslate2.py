@@ -370,6 +370,12 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
         EncoderDecoderConfig(**SMALL, attention=BigBirdAttentionConfig()),
         {},
     ),
+    "CTranslate2 has no activation relu2, and the network has": (DecoderOnlyConfig(**SMALL, activation="relu2"), {}),
+    "CTranslate2 does not normalize queries and keys, and the network does": (
+        EncoderDecoderConfig(**SMALL, qk_norm=True),
+        {},
+    ),
+    "CTranslate2 does not cap logits, and the network does": (DecoderOnlyConfig(**SMALL, logit_soft_cap=15.0), {}),
     "CTranslate2 needs residual connections, and the network has none": (
         DecoderOnlyConfig(**SMALL, residual=False),
         {},

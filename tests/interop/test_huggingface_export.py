@@ -82,6 +82,7 @@ GPT2: dict[str, dict[str, Any]] = COMMON | {
     "sinusoids": {},
     "learned positions": {"positions": LearnedPositionsConfig(max_length=24)},
     "no positions": {"positions": NoPositionsConfig()},
+    "squared ReLU": {"activation": "relu2"},
     "untied output": {"tie_output": False},
     "concatenated sinusoids": {
         "positions": SinusoidalPositionsConfig(combine="concatenate", width=5),
@@ -397,6 +398,14 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
     "Marian has no gates, and this network's activation is swiglu": (
         EncoderDecoderConfig(**SMALL, activation="swiglu"),
         TO_CTRANSLATE2,
+    ),
+    "Marian does not normalize queries and keys, and this network does": (
+        EncoderDecoderConfig(**SMALL, qk_norm=True),
+        WITH_REGARD,
+    ),
+    "GPT-2 does not cap its logits, and this network does": (
+        DecoderOnlyConfig(**PRE, logit_soft_cap=15.0),
+        WITH_REGARD,
     ),
     "Marian has full attention, and this network's is linformer": (
         EncoderDecoderConfig(**SMALL, attention=LinformerAttentionConfig()),

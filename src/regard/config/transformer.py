@@ -123,7 +123,7 @@ class TransformerConfig(NetworkConfig):
     feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
     """d_ff: hidden units of the feed-forward layers; 0 removes these layers."""
     activation: Literal[Activation, "swiglu"] = "relu"
-    """Activation function of the feed-forward layers."""
+    """Activation function of the feed-forward layers; `relu2` is the square of `relu` (So et al. 2021)."""
     norm: Literal["layer", "rms", "none"] = "layer"
     """Normalization: LayerNorm, RMSNorm or none."""
     norm_order: Literal["post", "pre"] = "post"
@@ -132,6 +132,11 @@ class TransformerConfig(NetworkConfig):
     """Added to the variance in the norms for numerical stability."""
     norm_affine: bool = True
     """Whether norms have learned gains, and LayerNorm also biases; without them they only normalize."""
+    qk_norm: bool = False
+    """Whether queries and keys are RMS-normalized in each head, before they are rotated (Henry et al. 2020)."""
+    zero_output: bool = False
+    """Whether the output matrices of attention and feed-forward layers start at zero, so that at first each layer adds
+    nothing."""
     embedding_norm: bool = False
     """Whether the sum of token and position embeddings is normalized (BERT)."""
     residual: bool = True
@@ -251,6 +256,8 @@ class AutoregressiveConfig(BaseConfig):
     """Whether the output projection is the embedding matrix of the predicted tokens (§3.4)."""
     output_bias: bool = False
     """Whether the logits have a bias per token."""
+    logit_soft_cap: PositiveFloat | None = None
+    """c: logits x become c · tanh(x / c), between −c and c (Gemma Team 2024); none by default."""
     causal_mask: bool = True
     """Whether a position attends only to itself and earlier positions; turn off for experiments."""
 

@@ -107,6 +107,9 @@ def unsupported_reason(config: Config) -> str | None:
     reasons = {
         "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
+        "CTranslate2 has no activation relu2, and the network has": model.activation == "relu2",
+        "CTranslate2 does not normalize queries and keys, and the network does": model.qk_norm,
+        "CTranslate2 does not cap logits, and the network does": model.logit_soft_cap is not None,
         "CTranslate2 needs residual connections, and the network has none": not model.residual,
         "CTranslate2 needs a causal mask, and the network's decoder has none": not model.causal_mask,
         "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (

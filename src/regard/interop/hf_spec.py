@@ -30,6 +30,7 @@ from regard.registry import Activation
 
 HF_ACTIVATIONS: dict[str, Activation] = {  # Hugging Face name -> ours; exports use the first of several names
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
@@ -193,6 +194,8 @@ def common_reasons(model: TransformerConfig, name: str) -> dict[str, bool]:
         f"{name} has layer norms, and this network {other_norm}": model.norm != "layer",
         f"{name} has feed-forward layers, and this network has none": model.feed_forward == 0,
         f"{name} has no gates, and this network's activation is swiglu": model.activation == "swiglu",
+        f"{name} does not normalize queries and keys, and this network does": model.qk_norm,
+        f"{name} does not cap its logits, and this network does": getattr(model, "logit_soft_cap", None) is not None,
         f"{name} has residual connections, and this network has none": not model.residual,
         f"{name} has a causal mask, and this network's decoder has none": lacks_mask,
         f"{name} adds positions to embeddings, and this network's are {model.positions.kind}": not is_added,

@@ -13,6 +13,7 @@ draw their initial values from torch's default generator, so their order is part
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -75,6 +76,7 @@ from regard.nn.sparse import BigBirdPattern
 MakeKernel = Callable[[], rn.AttentionKernel]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
+    "relu2": rn.SquaredReLU,
     "gelu": nn.GELU,
     "gelu-tanh": partial(nn.GELU, approximate="tanh"),
     "swish": nn.SiLU,
@@ -163,7 +165,7 @@ def _output_projection(
 ) -> rn.OutputProjection:
     """Return the projection of states (…, width) to logits; its matrix is `table` (V, width) if `tie_output` is set."""
     weight = table if config.tie_output else embedding_matrix(len(table), width)
-    return rn.OutputProjection(weight, bias=config.output_bias)
+    return rn.OutputProjection(weight, bias=config.output_bias, soft_cap=getattr(config, "logit_soft_cap", None))
 
 
 def _stack(
@@ -192,15 +194,15 @@ def _stack(
 
 
 def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.Positions, cross: bool) -> rn.Block:
-    width, heads, kv_heads = config.width, config.heads, config.kv_heads
-    key_width, bias = config.key_width, config.attention_bias
+    width, heads = config.width, config.heads
+    qk_norm = partial(nn.RMSNorm, eps=config.norm_epsilon, elementwise_affine=config.norm_affine)
+    options: Any = {"kv_heads": config.kv_heads, "key_width": config.key_width, "bias": config.attention_bias}
+    options["qk_norm"] = qk_norm if config.qk_norm else None
     residual = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
-    attention = rn.SelfAttention(width, heads, kernel, positions, kv_heads=kv_heads, key_width=key_width, bias=bias)
+    attention = rn.SelfAttention(width, heads, kernel, positions, **options)
     cross_attention = None
     if cross:
-        cross_attention = rn.CrossAttention(
-            width, heads, _full_attention(config), kv_heads=kv_heads, key_width=key_width, bias=bias
-        )
+        cross_attention = rn.CrossAttention(width, heads, _full_attention(config), **options)
     return rn.Block(
         attention,
         cross_attention,

@@ -3,8 +3,9 @@
 Matrices are Xavier-uniform, each of the fused ones (query, key, value; gate, value) on its own; biases are zero.
 Embeddings are N(0, 1/C): after × √C their entries have unit variance, and so have the first logits, because hidden
 states are normalized. The output matrices of the sub-layers, whose products are added to the residual stream, are
-divided by the square root of their number. In a pre-norm network the variance of the stream then does not grow with
-depth (Radford et al. 2019), and a post-norm network learns faster: docs/explanation/choices.md has the numbers.
+divided by the square root of their number, or zero with `zero_output`. In a pre-norm network the variance of the stream
+then does not grow with depth (Radford et al. 2019), and a post-norm network learns faster:
+docs/explanation/choices.md has the numbers.
 
 If the output projection is tied to the embedding, a new decoder would predict the token that it has just seen, with a
 logit of √C, because the row of that token dominates the stream. So every other gain of its last norm is initialized to
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from regard.config import NetworkConfig, TransformerConfig
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer
 from regard.nn import (
+    Block,
     CrossAttention,
     DensePooling,
     FeedForward,
@@ -70,6 +72,10 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
             outputs = [weight for layer in stack.layers for weight in _output_matrices(layer)]
             for weight in outputs:
                 weight.mul_(len(outputs) ** -0.5)
+    if isinstance(config, TransformerConfig) and config.zero_output:
+        for block in (module for module in network.modules() if isinstance(module, Block)):
+            for weight in _output_matrices(block):
+                weight.zero_()
     if isinstance(network, EncoderDecoderTransformer | DecoderOnlyTransformer):
         embedding = network.decoder.embedding
         if embedding.weight is network.output.weight and embedding.factor > 1:

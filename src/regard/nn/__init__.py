@@ -24,7 +24,16 @@ from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPool
 from regard.nn.sparse import BigBirdAttention, WindowAttention
 from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
-from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
+from regard.nn.transformer import (
+    Block,
+    FeedForward,
+    GatedFeedForward,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SquaredReLU,
+    Stack,
+)
 
 __all__ = [
     "AlibiPositions",
@@ -57,6 +66,7 @@ __all__ = [
     "RotaryPositions",
     "SelfAttention",
     "SinusoidalPositions",
+    "SquaredReLU",
     "Stack",
     "SyntaxPositions",
     "Tap",

@@ -92,15 +92,29 @@ class TokenEmbedding(ExposedModule):
 class OutputProjection(ExposedModule):
     """The linear layer before softmax (§3.4), from hidden states to logits; its matrix may be the embedding's."""
 
-    def __init__(self, weight: nn.Parameter, bias: bool = False) -> None:
+    def __init__(self, weight: nn.Parameter, bias: bool = False, soft_cap: float | None = None) -> None:
         super().__init__()
         self.weight = weight  # (V, C)
         self.bias = nn.Parameter(torch.zeros(len(weight))) if bias else None
-        self.logits = Tap("token", "vocabulary", description="states · Wᵀ: a score for every token of the vocabulary")
+        self.soft_cap = soft_cap
+        self.uncapped: Tap | None = None
+        product = "states · Wᵀ: a score for every token of the vocabulary"
+        if soft_cap is not None:
+            self.uncapped = Tap("token", "vocabulary", description=product)
+            product = f"{soft_cap:g} · tanh(uncapped / {soft_cap:g}): scores between −{soft_cap:g} and {soft_cap:g}"
+        self.logits = Tap("token", "vocabulary", description=product)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, C) -> (…, V)"""
-        return self.logits(F.linear(hidden, self.weight, self.bias))
+        logits = F.linear(hidden, self.weight, self.bias)
+        if self.soft_cap is not None and self.uncapped is not None:
+            logits = self.soft_cap * torch.tanh(self.uncapped(logits) / self.soft_cap)
+        return self.logits(logits)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a tap is open, which must see the logits."""
+        return self.logits.is_open or (self.uncapped is not None and self.uncapped.is_open)
 
     @property
     def bias_name(self) -> str | None:
@@ -108,7 +122,10 @@ class OutputProjection(ExposedModule):
         return None if self.bias is None else "b"
 
     def points(self) -> Iterator[Point]:
-        yield tap_point("logits", self.logits, MatrixProduct("/decoder.states", "W", self.bias_name))
+        product = MatrixProduct("/decoder.states", "W", self.bias_name)
+        if self.uncapped is not None:
+            yield tap_point("uncapped", self.uncapped, product)
+        yield tap_point("logits", self.logits, None if self.uncapped is not None else product)
         description = "softmax of the logits: probability of every next token"
         yield Point("probabilities", self.logits.axes, description, self.logits, transform=lambda x: x.softmax(-1))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.nn.attention import AttentionKernel
 from regard.nn.cache import KeyValueCache
-from regard.nn.functional import merge_heads, split_heads
+from regard.nn.functional import at_least_float32, merge_heads, split_heads
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, bias_name, linear_matrices, tap_point
@@ -39,6 +39,7 @@ class MultiHeadAttention(ExposedModule):
         kv_heads: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -46,8 +47,17 @@ class MultiHeadAttention(ExposedModule):
         self.value_width = width // heads
         self.key_width = key_width or self.value_width
         shared = "" if self.kv_heads == heads else f", shared by {heads // self.kv_heads} heads"
-        self.q = Tap("head", "token", "unit", description="x · W_q: queries")
-        self.k = Tap("head", "key", "unit", description=f"W_k: keys{shared}")
+        queries, keys = "x · W_q: queries", f"W_k: keys{shared}"
+        self.query_norm = qk_norm(self.key_width) if qk_norm is not None else None
+        self.key_norm = qk_norm(self.key_width) if qk_norm is not None else None
+        self.q_projected: Tap | None = None
+        self.k_projected: Tap | None = None
+        if qk_norm is not None:
+            self.q_projected = Tap("head", "token", "unit", description=queries)
+            self.k_projected = Tap("head", "key", "unit", description=keys)
+            queries, keys = "queries, normalized", f"keys, normalized{shared}"
+        self.q = Tap("head", "token", "unit", description=queries)
+        self.k = Tap("head", "key", "unit", description=keys)
         self.v = Tap("head", "key", "unit", description=f"W_v: values{shared}")
         self.kernel = kernel
         self.head_outputs = Tap("head", "token", "unit", description="weights · v")
@@ -81,6 +91,20 @@ class MultiHeadAttention(ExposedModule):
         parts = projected.split([count * width for count, width in zip(heads, widths, strict=True)], dim=-1)
         return [split_heads(part, tokens, count)[0] for part, count in zip(parts, heads, strict=True)]
 
+    def _normed_queries(self, q: Tensor) -> Tensor:
+        """Return RMSNorm(q) of queries (B, H, T, D), or q itself without `qk_norm`."""
+        if self.query_norm is None or self.q_projected is None:
+            return q
+        normed: Tensor = self.query_norm(at_least_float32(self.q_projected(q)))
+        return normed.to(q.dtype)
+
+    def _normed_keys(self, k: Tensor) -> Tensor:
+        """Return RMSNorm(k) of keys (B, G, S, D), or k itself without `qk_norm`."""
+        if self.key_norm is None or self.k_projected is None:
+            return k
+        normed: Tensor = self.key_norm(at_least_float32(self.k_projected(k)))
+        return normed.to(k.dtype)
+
     def _join(self, out: Tensor, layout: Layout) -> Tensor:
         joined = merge_heads(self.head_outputs(out), layout.queries)  # (B, H, T, E) -> (…, H·E)
         return self.output(self.concatenation(joined))
@@ -89,8 +113,15 @@ class MultiHeadAttention(ExposedModule):
         repeat = self._repeat if self.kv_heads != self.heads else None
         b_q, b_k, b_v = bias_name(query, "q"), bias_name(key_value, "k"), bias_name(key_value, "v")
         yield Point("input", ("token", "unit"), "x: input of the query projection", query, "input")
-        yield tap_point("q", self.q, MatrixProduct("input", "W_q", b_q))
-        yield tap_point("k", self.k, MatrixProduct(keys_from, "W_k", b_k), repeat)
+        q_product, k_product = MatrixProduct("input", "W_q", b_q), MatrixProduct(keys_from, "W_k", b_k)
+        if self.q_projected is not None and self.k_projected is not None:
+            yield tap_point("q_projected", self.q_projected, q_product)
+            yield tap_point("k_projected", self.k_projected, k_product, repeat)
+            yield tap_point("q", self.q)
+            yield tap_point("k", self.k, None, repeat)
+        else:
+            yield tap_point("q", self.q, q_product)
+            yield tap_point("k", self.k, k_product, repeat)
         yield tap_point("v", self.v, MatrixProduct(keys_from, "W_v", b_v), repeat)
         for point in self.kernel.points():
             biased = point.name == "scaled" and positions.biases
@@ -139,8 +170,9 @@ class SelfAttention(MultiHeadAttention):
         kv_heads: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
-        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias)
+        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias, qk_norm=qk_norm)
         self.positions = positions.for_layer(heads, self.key_width, self.value_width, kernel.scale)
         self._heads = (heads, self.kv_heads, self.kv_heads)
         self._widths = (self.key_width, self.key_width, self.value_width)
@@ -150,8 +182,8 @@ class SelfAttention(MultiHeadAttention):
     def forward(self, x: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
         """x (…, C) -> (…, C). With a cache, x are the new tokens only, and the keys are all tokens so far."""
         q, k, v = self._split(self.query_key_value(x), layout.queries, self._heads, self._widths)
-        q = self.q(self.positions.rotate(q, layout.queries))  # (B, H, T, D)
-        k = self.k(self.positions.rotate(k, layout.queries))  # (B, G, T, D)
+        q = self.q(self.positions.rotate(self._normed_queries(q), layout.queries))  # (B, H, T, D)
+        k = self.k(self.positions.rotate(self._normed_keys(k), layout.queries))  # (B, G, T, D)
         v = self.v(v)
         if cache is not None:
             k, v = cache.append(k, v, self.kernel.max_past if layout.mask.key_mask is None else None)
@@ -188,8 +220,9 @@ class CrossAttention(MultiHeadAttention):
         kv_heads: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
-        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias)
+        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias, qk_norm=qk_norm)
         self._heads, self._widths = (self.kv_heads,) * 2, (self.key_width, self.value_width)
         self.sizes = [self.kv_heads * size for size in self._widths]
         self.query = nn.Linear(width, heads * self.key_width, bias=bias)
@@ -200,11 +233,12 @@ class CrossAttention(MultiHeadAttention):
 
         There may be several target rows for each row of the memory (beams): the kernel sees them as more queries.
         """
-        q = self.q(split_heads(self.query(x), layout.queries, self.heads)[0])
+        q = self.q(self._normed_queries(split_heads(self.query(x), layout.queries, self.heads)[0]))
         if cache is not None and cache.keys is not None and cache.values is not None:
             k, v = cache.keys, cache.values
         else:
             k, v = self._split(self.key_value(memory), layout.keys, self._heads, self._widths)
+            k = self._normed_keys(k)
             if cache is not None:
                 k, v = cache.append(k, v)
         beams = len(q) // len(k)

@@ -68,6 +68,13 @@ class _FeedForwardBase(ExposedModule):
         yield from linear_matrices(self.output, "2")
 
 
+class SquaredReLU(nn.Module):
+    """max(0, x)² (So et al. 2021)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x).square()
+
+
 class FeedForward(_FeedForwardBase):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 at every token (§3.3), or another activation instead of max(0, ·)."""
 

@@ -73,9 +73,9 @@ def smoothed_cross_entropy(
 
 def projected_cross_entropy(states: Tensor, output: OutputProjection, targets: Tensor, smoothing: float = 0.0) -> Loss:
     """`smoothed_cross_entropy` of `output(states)`, for states (N, C) and targets (N,)."""
-    if output.logits.is_open:  # an open tap must see the logits
+    if output.is_watched:
         return smoothed_cross_entropy(output(states), targets, smoothing)
-    if not cpu.enabled(states.device):
+    if not cpu.enabled(states.device) or output.soft_cap is not None:
         return _in_chunks(
             lambda states, targets: smoothed_cross_entropy(output(states), targets, smoothing),
             len(output.weight),
@@ -108,9 +108,9 @@ def projected_rdrop(
     first: Tensor, second: Tensor, output: OutputProjection, targets: Tensor, smoothing: float, weight: float
 ) -> Loss:
     """`rdrop_cross_entropy` of `output(first)` and `output(second)`, for states (N, C) and targets (N,)."""
-    if output.logits.is_open:
+    if output.is_watched:
         return rdrop_cross_entropy(output(first), output(second), targets, smoothing, weight)
-    if not cpu.enabled(first.device):
+    if not cpu.enabled(first.device) or output.soft_cap is not None:
         return _in_chunks(
             lambda one, other, targets: rdrop_cross_entropy(output(one), output(other), targets, smoothing, weight),
             2 * len(output.weight),

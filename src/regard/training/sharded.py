@@ -187,6 +187,8 @@ def check_tensor_parallel(config: Config, size: int) -> None:
                 f"{key} heads with model.{name} = {value.kind!r}; use {', '.join(allowed)}, or "
                 "training.parallel = 'fsdp' without tensor_size."
             )
+    if model.qk_norm:
+        raise ConfigError(f"{key} heads with model.qk_norm = true; use training.parallel = 'fsdp' without tensor_size.")
     sizes = {"heads": model.heads, "kv_heads": model.kv_heads or model.heads, "feed_forward": model.feed_forward}
     for name, number in sizes.items():
         if number % size:
