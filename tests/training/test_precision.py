@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from family import DECODERS, ENCODERS, make
-from regard.config import ModelConfig
+from regard.config import ModelConfig, load_config
 from regard.errors import ConfigError
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
@@ -16,7 +16,7 @@ from regard.training import environment
 from regard.training.batches import TokenBatch
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
-from regard.training.environment import MatmulPeak, matmul_peak
+from regard.training.environment import MatmulPeak, matmul_peak, small_for_bfloat16
 from regard.training.losses import CausalLMObjective, projected_cross_entropy, smoothed_cross_entropy
 from regard.training.optimizers import update
 from regard.training.run_folder import RunFolder
@@ -88,7 +88,11 @@ def test_bfloat16_is_used_if_it_is_faster(
 ) -> None:
     gflops = {torch.float32: 100.0, torch.bfloat16: bfloat16_gflops}
     monkeypatch.setattr(environment, "matmul_gflops", lambda device, dtype: gflops[dtype])
-    assert matmul_peak("bfloat16", {}) == MatmulPeak("bfloat16", chosen, gflops[chosen])
+    for precision in ("bfloat16", "auto"):
+        peak = matmul_peak(precision, {})
+        assert (peak.precision, peak.matmul_dtype, peak.gflops) == (precision, chosen, gflops[chosen])
+        faster = "200 instead of 100 GFLOP/s in matrix products"
+        assert peak.reason == ("bfloat16 is slower on this processor" if chosen == torch.float32 else faster)
     assert matmul_peak("float32", {}) == MatmulPeak("float32", torch.float32, 100.0)
 
 
@@ -97,7 +101,9 @@ def test_a_resumed_run_keeps_its_dtype_unless_the_precision_changes(
     previous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fastest_dtype(monkeypatch, torch.float32 if previous == "bfloat16" else torch.bfloat16)
-    for precision, kept in (("bfloat16", True), ("float32", False)):
+    automatic = matmul_peak("auto", {"precision": "auto", "matmul_dtype": previous})
+    assert automatic.facts()["matmul_dtype"] == previous
+    for precision, kept in (("bfloat16", True), ("float32", False), ("auto", False)):
         peak = matmul_peak("bfloat16", {"precision": precision, "matmul_dtype": previous})
         assert (peak.facts()["matmul_dtype"] == previous) == kept
     assert matmul_peak("float32", {"precision": "bfloat16", "matmul_dtype": previous}).matmul_dtype == torch.float32
@@ -111,6 +117,29 @@ def test_all_processes_use_the_same_dtype(monkeypatch: pytest.MonkeyPatch) -> No
             return True  # bfloat16 was faster in the other process
 
     assert matmul_peak("bfloat16", {}, OneOfTwo()).matmul_dtype == torch.bfloat16
+
+
+def test_small_networks_are_trained_in_float32_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[torch.dtype] = []
+
+    def measure(device: torch.device, dtype: torch.dtype) -> float:
+        measured.append(dtype)
+        return 100.0 if dtype == torch.bfloat16 else 50.0
+
+    monkeypatch.setattr(environment, "matmul_gflops", measure)
+    reasons = {
+        "model.width=64": "model.width = 64 is below 128",
+        "training.batch_tokens=100": "training.batch_tokens = 100 is below 2,048",
+        "model={kind='recurrent-encoder-decoder', width=512}": "bfloat16 is tested with Transformers",
+    }
+    for setting, reason in reasons.items():
+        small = small_for_bfloat16(load_config(None, [setting]))
+        peak = matmul_peak("auto", {}, small=small)
+        assert peak == MatmulPeak("auto", torch.float32, 50.0, reason)
+        assert set(measured) == {torch.float32}
+        assert matmul_peak("bfloat16", {}, small=small).matmul_dtype == torch.bfloat16  # as it was set
+        measured.clear()
+    assert small_for_bfloat16(load_config("tiny")) is None
 
 
 def fastest_dtype(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
@@ -154,6 +183,16 @@ def test_a_note_says_that_float32_is_used_instead_of_bfloat16(tmp_path: Path, mo
     ]
 
 
+def test_a_note_says_what_auto_is(tmp_path: Path) -> None:
+    data, recorder = write_pairs(tmp_path / "pairs.tsv"), NoteRecorder()
+    done = run_training(request(tmp_path / "run", data, "training.steps=1"), recorder)
+    recorded = RunFolder(done.folder).read_info()["environment"]
+    assert (recorded["precision"], recorded["matmul_dtype"]) == ("auto", "float32")
+    assert [note for note in recorder.notes if "precision" in note] == [
+        "training.precision = 'auto': training in float32 (model.width = 32 is below 128)."
+    ]
+
+
 def test_other_dtypes_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"training\.precision.*'float32', 'bfloat16' or 'float16'"):
+    with pytest.raises(ConfigError, match=r"training\.precision.*'auto', 'float32', 'bfloat16' or 'float16'"):
         run(tmp_path / "run", write_pairs(tmp_path / "pairs.tsv"), "training.precision=float8")

@@ -86,9 +86,10 @@ class TrainingConfig(BaseConfig):
     """Layer-wise learning-rate decay for fine-tuning: each layer learns this factor slower than the one above it."""
     max_grad_norm: NonNegativeFloat = 0.0
     """Maximum gradient norm for clipping; 0 turns it off. The default of recurrent networks is 1."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Type of matrix products; weights, updates and losses stay in float32. `bfloat16` is used where it is faster;
-    `float16`, with a scaled loss, is for CUDA GPUs without it."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of matrix products; weights, updates and losses stay in float32. `bfloat16` is used where a measurement at
+    the start finds it faster; `auto` is the same for Transformers that are large enough, and else `float32`; `float16`,
+    with a scaled loss, is for CUDA GPUs without bfloat16."""
     compile: bool = False
     """Whether each Transformer block is compiled by `torch.compile`; it needs a C++ compiler."""
     gradient_checkpointing: bool = False

@@ -205,6 +205,7 @@ def train_translator(context: LabContext, settings: Settings, name: str, data: T
             "store": str(context.models_folder / "data"),
         },
         "validation": {"every": steps, "sentences": 0},
+        "training": {"precision": "float32"},  # the same results on every processor
     }
     sources = [
         *load_sources("phrasebook"),

@@ -5,19 +5,21 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.config import TrainingConfig
+from regard.config import Config, TrainingConfig, TransformerConfig
 from regard.errors import ConfigError
 from regard.machine import processor_name
 from regard.nn.transformer import Stack
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.version import __version__
+
+BFLOAT16_WIDTH, BFLOAT16_TOKENS = 128, 2048  # from which on bfloat16 is worth its conversions: docs/performance.md
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class MatmulPeak:
     """The setting `training.precision`."""
     matmul_dtype: torch.dtype
     gflops: float
+    reason: str = ""
+    """Why `auto` or `bfloat16` became this dtype."""
 
     def facts(self) -> dict[str, Any]:
         """For run.json."""
@@ -38,13 +42,33 @@ class MatmulPeak:
         }
 
 
+def small_for_bfloat16(config: Config) -> str | None:
+    """Why bfloat16 would not be faster for a network whatever the processor, as the end of a message; or None.
+
+    Conversions between both types take longer than small matrix products save.
+    """
+    model, tokens = config.model, config.training.batch_tokens
+    if not isinstance(model, TransformerConfig):
+        return "bfloat16 is tested with Transformers"
+    if model.width < BFLOAT16_WIDTH:
+        return f"model.width = {model.width} is below {BFLOAT16_WIDTH}"
+    if tokens < BFLOAT16_TOKENS:
+        return f"training.batch_tokens = {tokens} is below {BFLOAT16_TOKENS:,}"
+    return None
+
+
 def matmul_peak(
-    precision: str, previous: Mapping[str, Any], process_group: ProcessGroup = SINGLE_PROCESS
+    precision: str,
+    previous: Mapping[str, Any],
+    process_group: ProcessGroup = SINGLE_PROCESS,
+    small: str | None = None,
 ) -> MatmulPeak:
     """Measure the peak, and choose the dtype: bfloat16 only if it was set and is faster on this processor.
 
-    float16 is an error except on CUDA GPUs: its range is small, and its kernels are theirs. A resumed run keeps its
-    `previous` choice, and all processes make the same choice, so that the results do not depend on timing.
+    `auto` is bfloat16 under the same condition, unless the network is too `small` (`small_for_bfloat16`), in which case
+    nothing else is measured. float16 is an error except on CUDA GPUs: its range is small, and its kernels are theirs. A
+    resumed run keeps its `previous` choice, and all processes make the same choice, so that the results do not depend
+    on timing.
     """
     if precision == "float16":
         if process_group.device.type != "cuda":
@@ -56,11 +80,16 @@ def matmul_peak(
     float32 = MatmulPeak(precision, torch.float32, matmul_gflops(process_group.device, torch.float32))
     if precision == "float32":
         return float32
+    if precision == "auto" and small is not None:
+        return replace(float32, reason=small)
     bfloat16 = MatmulPeak(precision, torch.bfloat16, matmul_gflops(process_group.device, torch.bfloat16))
     faster = bfloat16.gflops > float32.gflops
     if previous.get("precision") == precision:
         faster = previous.get("matmul_dtype") == bfloat16.facts()["matmul_dtype"]
-    return bfloat16 if process_group.any(faster) else float32
+    if process_group.any(faster):
+        rates = f"{bfloat16.gflops:,.0f} instead of {float32.gflops:,.0f} GFLOP/s in matrix products"
+        return replace(bfloat16, reason=rates)
+    return replace(float32, reason="bfloat16 is slower on this processor")
 
 
 def matmul_gflops(device: torch.device, dtype: torch.dtype) -> float:

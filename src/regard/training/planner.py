@@ -23,6 +23,7 @@ from regard.models.assembly import build_meta
 from regard.models.summary import summarize
 from regard.nn import Block
 from regard.training.device_specs import DEVICES_PER_NODE, DTYPES, GIB, Device
+from regard.training.environment import small_for_bfloat16
 from regard.training.layout_plan import Layout, LayoutPlan, Plan, layout_settings
 from regard.training.step_trace import DIVISIBLE, StepTrace, Work, trace_step
 
@@ -47,7 +48,7 @@ def make_plan(config: Config, device: Device, count: int, length: int) -> Plan:
         raise ConfigError(f"--length {length}: the network has {model.max_length:,} positions; use at most that.")
     costs = _Costs(config, device, count, length)
     layouts, notes = _layouts(model, count)
-    if config.training.precision != costs.precision:
+    if config.training.precision not in ("auto", costs.precision):
         notes.append(f"{device.name} is not faster in {config.training.precision}, so float32 is used.")
     if costs.rows < count:
         notes.append(f"A batch has {costs.rows:,} sequences of {length:,} tokens for {count:,} devices.")
@@ -113,7 +114,10 @@ class _Costs:
         self.config, self.device, self.count, self.length = config, device, count, length
         self.rows = max(1, config.training.batch_tokens // accumulation // length)
         self.accumulation = config.training.gradient_accumulation * accumulation
-        self.precision = device.precision(config.training.precision)
+        precision = config.training.precision
+        if precision == "auto":
+            precision = "float32" if small_for_bfloat16(config) else "bfloat16"
+        self.precision = device.precision(precision)
         network = build_meta(config.model)
         self.sizes = _Sizes.of(network)
         self.flops_per_token = summarize(network, length).training_flops
@@ -308,8 +312,14 @@ def with_precision(config: Config, precision: str) -> Config:
 
 
 def faster_precision(plan: Plan) -> LayoutPlan | None:
-    """Return the recommended layout in bfloat16, if the settings use float32 and the device is faster in it."""
-    if plan.recommended is None or plan.precision != "float32" or plan.device.precision("bfloat16") == "float32":
+    """Return the recommended layout in bfloat16, if the settings choose float32 and the device is faster in it."""
+    is_automatic = plan.config.training.precision == "auto"
+    if (
+        is_automatic
+        or plan.recommended is None
+        or plan.precision != "float32"
+        or plan.device.precision("bfloat16") == "float32"
+    ):
         return None
     costs = _Costs(with_precision(plan.config, "bfloat16"), plan.device, plan.count, plan.length)
     return replace(costs.plan(plan.recommended.layout))

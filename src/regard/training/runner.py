@@ -26,7 +26,7 @@ from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
 from regard.training.distributed import ProcessGroup, joined_process_group, set_collective_timeout
-from regard.training.environment import environment, matmul_peak
+from regard.training.environment import environment, matmul_peak, small_for_bfloat16
 from regard.training.fine_tuning import BaseValidation, find_base_validation, mix_in
 from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
 from regard.training.parallel import Parallelism
@@ -150,7 +150,8 @@ def _train(
         network = _initialized_network(run, config, prepared, base, display, report)
     bound = task.bind(config, prepared, network)
     evaluation = task.bind(config, prepared, build_meta(config.model)) if parallel.sharded else None
-    peak = matmul_peak(config.training.precision, info.get("environment", {}), process_group)
+    precision, small = config.training.precision, small_for_bfloat16(config)
+    peak = matmul_peak(precision, info.get("environment", {}), process_group, small)
     trainer = Trainer(
         run,
         config,
@@ -181,6 +182,9 @@ def _train(
         if config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
+        if peak.precision == "auto":
+            dtype = peak.facts()["matmul_dtype"]
+            display.note(f"training.precision = 'auto': training in {dtype} ({peak.reason}).")
         if peak.precision == "bfloat16" and peak.matmul_dtype == torch.float32:
             display.note(
                 "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
