@@ -106,7 +106,7 @@ def test_json_round_trip(preset: str) -> None:
         ("model.feed_forward=-1", "model.feed_forward = -1 should be greater than or equal to 0."),
         (
             "model.activation=gleu",
-            "model.activation = 'gleu' should be 'relu', 'gelu', 'gelu-tanh', 'swish' or 'swiglu' "
+            "model.activation = 'gleu' should be 'relu', 'relu2', 'gelu', 'gelu-tanh', 'swish' or 'swiglu' "
             "(did you mean gelu?).",
         ),
         (
