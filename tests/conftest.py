@@ -5,6 +5,7 @@ that have many, and tries few hypothesis examples. `pytest --hypothesis-profile 
 """
 
 import os
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,12 +27,13 @@ from served_models import (  # noqa: F401  # fixtures
     server,
 )
 
-settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
+settings.register_profile("regard", deadline=None, derandomize=True, max_examples=15, database=None)
 settings.register_profile("quick", settings.get_profile("regard"), max_examples=4)
 settings.register_profile("random", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile("regard")
 torch.set_num_threads(1)
 QUICK_CASES = 3  # cases of one test that `--quick` runs
+MEMORY_FOLDER, MEMORY_NEEDED = "/dev/shm", 4 << 30  # bytes
 SLOW_COST = 50  # of a slow test, in fast tests
 
 
@@ -41,7 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use few examples of property tests with `--quick`."""
+    """Keep files of tests in memory where there is room; use few examples of property tests with `--quick`."""
+    if os.access(MEMORY_FOLDER, os.W_OK) and shutil.disk_usage(MEMORY_FOLDER).free > MEMORY_NEEDED:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY_FOLDER)  # a disk takes 10 ms to synchronize each file
     if config.getoption("--quick"):
         settings.load_profile("quick")
 

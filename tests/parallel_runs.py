@@ -26,11 +26,15 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo  # imported before the processes are forked, as all that follows: it takes two seconds
+import torch.distributed.checkpoint
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import small_runs
 from commands import regard
-from regard.training import runner, sharded  # imported before the processes are forked
+from regard.training import runner, sharded
 from regard.training.distributed import ProcessGroup, joined_process_group
 from regard.training.environment import MatmulPeak
 from regard.training.sharded_checkpoint import ShardedSaver, _Writer

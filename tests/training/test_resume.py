@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+import small_runs
 from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.tasks.translation import BoundTranslation
@@ -27,10 +29,22 @@ from regard.training.setup import config_of
 from regard.training.shutdown import stop_on_signal
 from regard.training.task import Check, ValidationResult
 from regard.training.trainer import Trainer
-from small_runs import command, lines, numbers, request, run, start, write_pairs
+from small_runs import lines, numbers, write_pairs
 
 STEPS = "training.steps=60"
 EVERY = "validation.every=25"
+Result = TypeVar("Result")
+
+
+def with_checkpoints(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Save a checkpoint after every step, unless the settings say otherwise."""
+    return lambda out, data, *settings, **options: function(
+        out, data, "training.checkpoint_minutes=0", *settings, **options
+    )
+
+
+command, request = with_checkpoints(small_runs.command), with_checkpoints(small_runs.request)
+run, start = with_checkpoints(small_runs.run), with_checkpoints(small_runs.start)
 
 
 @pytest.fixture(scope="module")

@@ -305,7 +305,7 @@ def test_the_first_process_reports_the_failure_of_another(tmp_path: Path) -> Non
 def test_a_diverging_run_stops_with_a_remedy(data: Path, tmp_path: Path) -> None:
     out, peak = tmp_path / "run", ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0"]
     with pytest.raises(RunError) as error:
-        run(out, data, "training.steps=50", *peak, "model.norm=none")
+        run(out, data, "training.steps=50", "training.checkpoint_minutes=0", *peak, "model.norm=none")
     message = str(error.value)
     assert message.startswith("step ")
     assert "the loss is" in message
@@ -344,7 +344,7 @@ def test_after_a_full_disk_the_previous_checkpoint_is_intact(
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     out = tmp_path / "run"
     with pytest.raises(RunError) as error:
-        run(out, data, "training.steps=9")
+        run(out, data, "training.steps=9", "training.checkpoint_minutes=0")
     path = out / "checkpoints" / "step-000000005.safetensors"
     assert str(error.value) == (
         f"{path}: cannot be written (No space left on device); free some space, then continue with --resume: "
