@@ -252,6 +252,63 @@ def test_invalid_input_is_an_error(
     assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {message}")
 
 
+DATA_FILES = {
+    "a.tsv": "regard train translation --data a.tsv",
+    "a.tsv.gz": "regard train translation --data a.tsv.gz",
+    "a.csv": "regard train translation --data a.csv",
+    "a.csv.xz": "regard train translation --data a.csv.xz",
+    "a.jsonl": "regard train translation --data a.jsonl",
+    "a.parquet": "regard train translation --data a.parquet",
+    "missing.tsv": "regard train translation --data missing.tsv",
+    "s3://bucket/a.tsv": "regard train translation --data s3://bucket/a.tsv",
+    "my pairs.tsv": "regard train translation --data 'my pairs.tsv'",
+    "a.tsv b.tsv": "regard train translation --data a.tsv b.tsv",
+    "a.tsv b.tsv a.csv": "regard train translation --data a.tsv b.tsv a.csv",
+    "a.en a.it": "regard train translation --source a.en --target a.it",
+    "a.txt": "regard train gpt --data a.txt",
+    "a.txt.gz": "regard train gpt --data a.txt.gz",
+    "book": "regard train gpt --data book",
+    "texts": "regard train gpt --data texts",
+    "tables": "regard train translation --data tables",
+    "a.conll": "regard train tag --data a.conll",
+}
+
+
+@pytest.mark.parametrize("files", DATA_FILES)
+def test_data_without_a_task(files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = [files] if files == "my pairs.tsv" else files.split()
+    for folder in ("texts", "tables"):
+        Path(folder).mkdir()
+    for file in ["texts/a.txt", "tables/a.tsv", *(name for name in arguments if "missing" not in name)]:
+        if "." in file and "://" not in file or file == "book":
+            Path(file).write_bytes(b"a\tb\n\xff")
+    done = regard("train", *arguments)
+    assert done.code == 2
+    assert done.err.startswith(f"regard: {files}: looks like data, not like a task or a TOML file; pass the task too: ")
+    assert done.err.partition("pass the task too: ")[2].startswith(f"`{DATA_FILES[files]}`")
+    if not arguments[0].endswith((".en", ".gz", ".xz")):
+        prepare = regard("prepare", *arguments[:2])
+        assert prepare.code == 2
+        assert "`regard prepare " in prepare.err
+    if "--data" in DATA_FILES[files]:
+        assert f": `{DATA_FILES[files]}`" in regard("train", "--data", *arguments).err
+
+
+def test_a_run_or_a_file_without_settings_in_the_place_of_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("run/run.json").write_text("{}")
+    assert "`regard train --resume --out run` resumes a run, `regard train TASK --data FILE --from run`" in (
+        regard("train", "run").err
+    )
+    Path("a.tsv").write_text("a\tb\n")
+    for command in (("config", "show"), ("plan",), ("model",)):
+        assert "a.tsv: is not a TOML file with settings; pass one, or a preset: " in regard(*command, "a.tsv").err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer.core import TyperArgument
@@ -36,6 +37,7 @@ from regard.registry import TASK_REGISTRY
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
+    from regard.data.readers import ExampleType
     from regard.training.run import Run
     from regard.training.task import Task
 
@@ -44,6 +46,13 @@ EXAMPLES = examples(
     "regard train gpt --data book.txt --set training.steps=5000",
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
+)
+MODEL_FILES = ("run.json", "model.safetensors")  # in the folder of a run or of a model
+TASK_EXAMPLES: tuple[tuple[str, "ExampleType"], ...] = (  # what the usual tasks are trained on, the most likely first
+    ("translation", "pairs"),
+    ("classify", "labeled"),
+    ("tag", "tagged"),
+    ("gpt", "documents"),
 )
 CELLS = ("rnn", "lstm", "gru")  # networks that people name instead of a task
 
@@ -61,7 +70,10 @@ class TrainCommand(Command):
         """Parse the arguments."""
         rest = super().parse_args(ctx, args)
         if ctx.args:
-            raise _misplaced_files([ctx.params["folder"], *ctx.args])
+            files = [str(ctx.params["folder"]), *ctx.args]
+            if error := _looks_like_data([ctx.params["task_or_file"], *files]):
+                raise error
+            raise _misplaced_files(files)
         return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # of click, or of the copy of it in newer typer
@@ -208,6 +220,61 @@ def _is_file(name: str) -> bool:
     return name.endswith(".toml") or Path(name).is_file()
 
 
+def _looks_like_data(names: Sequence[str], command: str = "train", data: Sequence[str] = ()) -> ConfigError | None:
+    """Return the error for data, a run or a model in the place of the task; None if the first name is none of these.
+
+    A file without a known suffix is data if it is not valid TOML. `data` are the files of --data.
+    """
+    import tomllib
+
+    from regard.data.readers import READERS
+    from regard.data.remote import is_url
+
+    first = names[0]
+    path = Path(first)
+    if TASK_REGISTRY.resolve(first) in TASK_REGISTRY or path.suffix == ".toml":
+        return None
+    if path.is_dir() and any((path / name).is_file() for name in MODEL_FILES):
+        run = f"`regard train --resume --out {quote(first)}` resumes a run, " if (path / "run.json").is_file() else ""
+        return ConfigError(
+            f"{first}: is a model, not a task; {run}`regard train TASK --data FILE --from {quote(first)}` fine-tunes a "
+            "model."
+        )
+    if not (path.is_dir() or is_url(first) or any(READERS[name].matches(first) for name in READERS)):
+        if not path.is_file():
+            return None
+        try:
+            tomllib.loads(path.read_text("utf-8-sig"))
+            return None
+        except OSError:
+            return None  # reading it as settings has a message of its own
+        except (ValueError, RecursionError):
+            pass
+    files = [*data, *names]
+    return ConfigError(
+        f"{' '.join(files)}: looks like data, not like a task or a TOML file; "
+        f"pass the task too: {', or '.join(_commands_for(files, command))}."
+    )
+
+
+def _commands_for(files: Sequence[str], command: str = "train") -> list[str]:
+    """Return the commands that train on these files, the most likely one first, each with what the files hold then."""
+    from regard.data.readers import EXAMPLE_NOUNS, READERS, files_in
+
+    quoted = " ".join(map(quote, files))
+    listed = [entry for name in files for entry in (files_in(name) if Path(name).is_dir() else [name])]
+    readers = {READERS[name] for name in READERS for file in listed if READERS[name].matches(file)}
+    suffixes = {Path(name).suffix for name in files}
+    if not readers and len(files) == len(suffixes) == 2:  # a.en a.it
+        source, target = map(quote, files)
+        return [f"`regard {command} translation --source {source} --target {target}`"]
+    known = [(task, examples) for task, examples in TASK_EXAMPLES if any(reader.yields(examples) for reader in readers)]
+    return [
+        f"`regard {command} {task} --data {quoted}` ({EXAMPLE_NOUNS[examples]})"
+        for task, examples in known or [("gpt", "documents"), ("translation", "pairs")]
+    ]
+
+
 def _task_of_cell(cell: str, *, has_pairs: bool) -> str:
     """Return the task of a recurrent network; ConfigError if the data options do not decide it."""
     if has_pairs:
@@ -235,11 +302,13 @@ def _sources(
     options: dict[str, Any],
     settings: list[str],
     resume: bool,
+    command: str = "train",
 ) -> "list[ConfigSource]":
     """Return the sources of the settings, later ones winning: task, preset or file, options, --set."""
     from regard.config import ConfigSource, load_sources
 
     sources: list[ConfigSource] = []
+    files = options.get("data", {}).get("train", {}).get("files", [])
     names = ", ".join(TASK_REGISTRY.names())
     if folder is not None and (task_or_file is None or task is not None):
         raise _misplaced_files([folder])
@@ -247,11 +316,15 @@ def _sources(
         sources = [ConfigSource(f"regard train {task.name}", task.default_settings()), *load_sources(preset)]
         options = {**options, "data": _add_builtin_splits(task, options.get("data", {}))}
     elif task_or_file is not None:
+        error = _looks_like_data([task_or_file, *([] if folder is None else [str(folder)])], command, files)
+        if error is not None:
+            raise error
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for tasks ({names}); in a file, write preset = {preset!r}.")
         sources = _file_sources(task_or_file, folder)
     elif not resume:
-        raise ConfigError(f"the task is missing; pass {names}, or a TOML file.")
+        hint = f": {', or '.join(_commands_for(files))}" if files else ""
+        raise ConfigError(f"the task is missing; pass {names}, or a TOML file{hint}.")
     sources += [ConfigSource("the command", options)] if any(options.values()) else []
     return sources + load_sources(None, settings)
 
@@ -259,13 +332,13 @@ def _sources(
 def config_sources(
     task_or_file: str, folder: Path | None, preset: str | None, options: dict[str, Any], settings: list[str]
 ) -> "tuple[str | None, list[ConfigSource]]":
-    """Return the name of the task, None for a TOML file, and the sources of the settings."""
+    """Return the name of the task, None for a TOML file, and the sources of the settings of `regard prepare`."""
     from regard.training.task import get_task
 
     if not _is_file(task_or_file):
         task_or_file = TASK_REGISTRY.resolve(task_or_file)
     task = get_task(task_or_file) if task_or_file in TASK_REGISTRY else None
-    sources = _sources(task_or_file, task, folder, preset, options, settings, resume=False)
+    sources = _sources(task_or_file, task, folder, preset, options, settings, resume=False, command="prepare")
     return None if task is None else task.name, sources
 
 

@@ -200,6 +200,10 @@ def _parse(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        if path.suffix != ".toml":
+            raise ConfigError(
+                f"{path}: is not a TOML file with settings; pass one, or a preset: {', '.join(preset_names())}."
+            ) from None
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{path}: is not a valid config file: a number is too long or tables are too deep.") from None
