@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -106,8 +107,26 @@ def test_runs_and_model_folders_are_compared_without_training(arguments: list[st
     assert done.code == 0, done.err
     assert "recurrent encoder-decoder" in done.out
     assert "decoder-only Transformer" in done.out
+    assert "has changed" not in done.out
     alone = regard("compare", tmp_path / "writer", "--out", tmp_path / "out")
     assert alone.out.splitlines()[-1] == "No curves: none of these models was trained here."
+
+
+@pytest.mark.usefixtures("trained")
+def test_damaged_metrics_are_reported(arguments: list[str], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(Path(arguments[3]) / "gru", tmp_path / "gru"))
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().replace(b'"loss": ', b'"loss": 1', 1))
+    done = regard("compare", run, "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    note = "gru: metrics.jsonl has changed since the last checkpoint; what is read from it may be wrong."
+    assert note in done.out.splitlines()
+    assert json.loads((tmp_path / "out" / "compare.json").read_text("utf-8"))[0]["changed_files"] == ["metrics.jsonl"]
+    metrics.unlink()
+    os.mkfifo(metrics)
+    refused = regard("compare", run, "--out", tmp_path / "out")
+    message = f"{metrics}: cannot be read (it is a pipe, not a regular file); restore it from a copy."
+    assert (refused.code, refused.err) == (3, f"regard: {message}\n")
 
 
 def row(

@@ -203,6 +203,17 @@ class NoteRecorder(ProgressDisplay):
         self.notes.append(message)
 
 
+def test_a_checkpoint_that_is_a_pipe_is_skipped(half: Path, data: Path) -> None:
+    newest = max((half / "checkpoints").glob("step-*"))
+    newest.unlink()
+    os.mkfifo(newest)
+    display = NoteRecorder()
+    run_training(request(half, data, resume=True), display)
+    assert f"{newest}: cannot be read (it is a pipe, not a regular file); resuming from the checkpoint before it." in (
+        display.notes
+    )
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_cannot_be_resumed(half: Path, data: Path) -> None:
     _, newer = sorted((half / "checkpoints").iterdir())
     newer.write_bytes(b"")
@@ -406,7 +417,10 @@ def test_a_run_without_its_config_is_not_started_anew(half: Path, data: Path) ->
     )
     path.write_text("[model\n")
     assert resume_error(half, data).startswith(f"{path}: is damaged (")
-    path.write_text("[model]\nwidht = 3\n")
+    for text, table in (("", "model"), ("[model]\nwidth = 32\n", "data")):
+        path.write_text(text)
+        assert resume_error(half, data) == f"{path}: is damaged (it has no table [{table}]); {RESTORE}"
+    path.write_text("[model]\nwidht = 3\n[data]\n[training]\n")
     assert resume_error(half, data) == f"{path}:2: model.widht is not a setting; did you mean model.width?"
 
 

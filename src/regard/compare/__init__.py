@@ -20,6 +20,7 @@ from regard.data.preparation import files_fingerprint
 from regard.errors import ConfigError, RegardError
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
 from regard.registry import EngineName
+from regard.training.checkpoint import newest_state
 from regard.training.display import ProgressDisplay
 from regard.training.report.curves import StepValue
 from regard.training.report.run_log import as_record, finite_number, read_run_log
@@ -148,6 +149,7 @@ class ComparisonRow:
     basis: ScoreBasis | None = None
     seed: int | None = None
     group: str | None = None  # equal for runs that differ in nothing but the seed
+    changed_files: Sequence[str] = ()  # of the run folder, since its last checkpoint
 
 
 def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: EngineName) -> list[ComparisonRow]:
@@ -180,7 +182,14 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
         basis,
         config.training.seed,
         _group(config, basis),
+        _changed_files(RunFolder(compared.run)),
     )
+
+
+def _changed_files(run: RunFolder) -> list[str]:
+    """The files whose content is not that which the last checkpoint recorded."""
+    state = newest_state(run.checkpoints)
+    return [] if state is None else run.appended.changed(state.file_sizes, state.file_checksums)
 
 
 def _basis(run: RunFolder, config: Config, *, tested: bool, scores: Mapping[str, object]) -> ScoreBasis:

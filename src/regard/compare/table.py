@@ -84,6 +84,11 @@ def comparison_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         for reason in dict.fromkeys(reasons.values()):
             scores = ", ".join(score_name(score) for score, why in reasons.items() if why == reason)
             notes.append(f"* {scores} of {name}: {reason}; not comparable.")
+    notes += [
+        f"{row.name}: {file} has changed since the last checkpoint; what is read from it may be wrong."
+        for row in rows
+        for file in row.changed_files
+    ]
     for group in grouped(rows):
         if len(group.rows) > 1:
             names = ", ".join(row.name for row in group.rows)

@@ -15,6 +15,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,13 +28,14 @@ from torch import Tensor, nn
 
 from regard.data.batching import DataPosition
 from regard.errors import RunError, RunFolderError
-from regard.files import atomic_path, write_error_message
+from regard.files import atomic_path, check_regular_file, read_regular_file, write_error_message
 from regard.models.folder import named_tensors
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.optimizers import UpdateResult, single_optimizers
 
 CHECKPOINTS_KEPT = 2
 CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
+STATE_FILE = "state.json"  # in a checkpoint that is a folder
 CHECKPOINT_FOLDER_NAME = re.compile(r"step-(\d+)")
 
 
@@ -182,6 +184,20 @@ def checkpoints(folder: Path, process_group: ProcessGroup = SINGLE_PROCESS) -> I
             yield f"{path}: is damaged ({error})"
 
 
+def newest_state(folder: Path) -> TrainingState | None:
+    """The state in the newest checkpoint, without its tensors; None if there is none that can be read."""
+    for path in _newest_first(folder):
+        with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
+            if path.is_dir():
+                content = json.loads(read_regular_file(path / STATE_FILE))["state"]
+            else:
+                check_regular_file(path)
+                with safe_open(path, "pt") as file:
+                    content = json.loads(file.metadata()["state"])
+            return TrainingState.from_dict(content)
+    return None
+
+
 def _newest_first(folder: Path) -> list[Path]:
     """Files and folders by their step; of the same step, the one that was written last comes first."""
     paths = folder.iterdir() if folder.is_dir() else []
@@ -194,6 +210,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Checkpoint:
+    check_regular_file(path)
     with open(path, "rb"):  # safetensors reports an unreadable file as missing
         pass
     with safe_open(path, "pt") as file:

@@ -85,6 +85,15 @@ class AppendedFiles:
             elif actual is not None or size:
                 yield self._repair(path, size)
 
+    def changed(self, sizes: Mapping[str, int], checksums: Mapping[str, int]) -> list[str]:
+        """Return the names of files that do not begin with the bytes that they had when `flush` returned these."""
+        return [
+            name
+            for name, size in sizes.items()
+            if name in APPENDED_FILES
+            and self._read_checksum(self._folder / name, size) != (size, checksums.get(name, 0))
+        ]
+
     def _read_checksum(self, path: Path, size: int) -> tuple[int, int] | None:
         """Return how many bytes a file has, up to `size`, and their checksum; None if it does not exist."""
         try:

@@ -288,6 +288,8 @@ def run_source(run: RunFolder) -> ConfigSource:
     """The settings that a run saved; those that its version did not have yet get the values that it worked with."""
     text = read_regular_file(run.config_path).decode("utf-8")
     values = tomllib.loads(text)
+    if missing := [name for name in ("model", "data", "training") if name not in values]:
+        raise ValueError(f"it has no table [{missing[0]}]")
     if isinstance(tokenizer := values.get("tokenizer"), dict):
         values["tokenizer"] = FORMER_TOKENIZER | tokenizer
     return ConfigSource(str(run.config_path), values, text)

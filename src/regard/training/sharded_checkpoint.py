@@ -37,8 +37,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import RunFolderError
-from regard.files import write_error_message, write_text
+from regard.files import read_regular_file, write_error_message, write_text
 from regard.training.checkpoint import (
+    STATE_FILE,
     Checkpoint,
     CheckpointSaver,
     TensorSpec,
@@ -50,7 +51,6 @@ from regard.training.checkpoint import (
 from regard.training.distributed import ProcessGroup, canonical_name, local_part
 from regard.training.optimizers import single_optimizers
 
-STATE_FILE = "state.json"
 DIGEST_SUFFIX = ".blake2b"
 
 
@@ -203,7 +203,7 @@ def read_sharded(folder: Path, process_group: ProcessGroup) -> ShardedCheckpoint
     """
     problem, state = "", TrainingState()
     try:
-        content = json.loads((folder / STATE_FILE).read_text("utf-8"))
+        content = json.loads(read_regular_file(folder / STATE_FILE))
         state = TrainingState.from_dict(content["state"])
         for name in process_group.own(content["files"]):
             if (folder / f"{name}{DIGEST_SUFFIX}").read_text("utf-8") != _file_digest(folder / name):

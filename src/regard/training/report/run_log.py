@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ModelError
+from regard.files import check_regular_file
 
 Record = dict[str, Any]
 
@@ -41,8 +42,12 @@ class RunLog:
 def read_run_log(folder: Path) -> RunLog:
     """Read a run folder."""
     metrics = folder / "metrics.jsonl"
-    if not metrics.is_file():
-        raise ModelError(f"{metrics}: is missing, so {folder} is not a run folder.")
+    try:
+        check_regular_file(metrics)
+    except FileNotFoundError:
+        raise ModelError(f"{metrics}: is missing, so {folder} is not a run folder.") from None
+    except OSError as error:
+        raise ModelError(f"{metrics}: cannot be read ({error.strerror}); restore it from a copy.") from None
     training: list[Record] = []
     validation: list[Record] = []
     for line in _lines(metrics):
