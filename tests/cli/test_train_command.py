@@ -1,6 +1,7 @@
 """`regard train` and `regard config show`."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_translator_from_two_aligned_files(tmp_path: Path) -> None:
         f"Model:  {tmp_path / 'run' / 'best'}",
         f"Report: {tmp_path / 'run' / 'report.html'}",
     ]
-    assert done.out.startswith("Validation (step 20): loss ")
+    assert done.out.startswith("Validation (step 20, greedy search): loss ")
     assert "model.dropout = 0.3: less text needs more dropout.\n" in done.err
     assert "model.width = " not in done.err  # set by the user
     about = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -50,6 +51,8 @@ def test_a_scaled_down_recipe_of_the_paper_trains_and_decodes_with_its_settings(
     schedule = used["training"]["schedule"]
     assert (schedule["kind"], schedule["learning_rate"], schedule["warmup_steps"]) == ("inverse-sqrt", 6.98771e-4, 4000)
     assert (used["training"]["patience"], used["testing"]["beam"]) == (0, 4)
+    assert "\nTest (beam 4, length penalty 0.6): loss " in done.out
+    assert "test set, 10 sentences, beam 4, length penalty 0.6" in (tmp_path / "run" / "report.html").read_text("utf-8")
     shown = regard("evaluate", tmp_path / "run", "--data", tmp_path / "test.tsv").out
     assert shown.splitlines()[1].startswith("beam 2, length penalty 1.5, ")
 
@@ -61,6 +64,7 @@ def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     done = regard("train", "gpt", "--data", "-", "--out", tmp_path / "run", *shape, stdin=text)
     assert done.code == 0, done.err
     assert "bits per byte" in done.out
+    assert "search" not in done.out
     again = regard("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=22")
     assert again.code == 0, again.err
     assert "Resuming from step 20.\n" in again.err
@@ -125,6 +129,36 @@ def test_recipe_with_a_data_folder(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["results"]["test"]["sentences"] == 4
     assert "tok:none" in about["signatures"]["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "is damaged ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
+        (b"[model", "is damaged (Expected ']' at the end of a table declaration (at end of document))"),
+        ("pipe", "cannot be read (it is a pipe, not a regular file)"),
+        ("/dev/zero", "cannot be read (it is a device, not a regular file)"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_config_show_of_a_run_with_damaged_settings(content: bytes | str | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    match content:
+        case bytes():
+            path.write_bytes(content)
+        case "pipe":
+            os.mkfifo(path)
+        case str():
+            path.symlink_to(content)
+    for options in ([], ["--json"]):
+        done = regard("config", "show", tmp_path, *options)
+        assert (done.code, done.err) == (2, f"regard: {path}: {message}; restore it from a copy.\n")
+
+
+def test_config_show_of_a_run_in_json(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(regard("config", "show", "tiny").out)
+    assert regard("config", "show", tmp_path).out == regard("config", "show", "tiny").out
+    assert json.loads(regard("config", "show", tmp_path, "--json").out)["model"]["width"] == 128
 
 
 def test_config_show_prints_the_origin_of_every_setting(tmp_path: Path) -> None:
@@ -281,7 +315,7 @@ def test_data_without_a_task(files: str, tmp_path: Path, monkeypatch: pytest.Mon
     for folder in ("texts", "tables"):
         Path(folder).mkdir()
     for file in ["texts/a.txt", "tables/a.tsv", *(name for name in arguments if "missing" not in name)]:
-        if "." in file and "://" not in file or file == "book":
+        if file == "book" or ("." in file and "://" not in file):
             Path(file).write_bytes(b"a\tb\n\xff")
     done = regard("train", *arguments)
     assert done.code == 2

@@ -97,6 +97,15 @@ class SearchOptions:
         """Return ((5 + |y|) / 6)^α."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
+    @property
+    def summary(self) -> str:
+        """The search in words.
+
+        >>> GREEDY.summary, SearchOptions(4, length_penalty=0.6).summary
+        ('greedy search', 'beam 4, length penalty 0.6')
+        """
+        return "greedy search" if self.beam == 1 else f"beam {self.beam}, length penalty {self.length_penalty:g}"
+
 
 GREEDY = SearchOptions(beam=1)
 

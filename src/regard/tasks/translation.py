@@ -230,7 +230,7 @@ class TranslationTask(NetworkTask):
 class BoundTranslation:
     """Batches, objective and validation of a translator."""
 
-    unit = "tokens"
+    unit, validation_search = "tokens", GREEDY.summary
     share = ALL_WORK
 
     def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
@@ -363,14 +363,15 @@ class BoundTranslation:
         if not sentences:
             return ValidationResult(scores)
         pairs, settings = [sentence.pair for sentence in sentences], self.config.validation
-        own = list(self.share.own(pairs))
-        outputs = self.share.merge([translation.text for translation in self._translate(own, options, check)])
+        own = self._translate(list(self.share.own(pairs)), options, check)
+        outputs = self.share.merge([translation.text for translation in own])
         references = [sentence.references for sentence in sentences]
         metrics = score_translations(outputs, references, bleu_tokenizer=settings.bleu_tokenizer)
         scores |= {**metrics.values, "sentences": len(sentences)}
         shown = zip(pairs[: settings.samples], outputs, strict=False)
         samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
-        return ValidationResult(scores, samples, metrics.signatures, _ranked(sentences, outputs))
+        ranked = _ranked(sentences, outputs)
+        return ValidationResult(scores, samples, metrics.signatures, ranked, search=options.search.summary)
 
     def _translate(self, pairs: Sequence[Pair], options: TranslationOptions, check: Check) -> list[Translation]:
         from regard.decoding.engines.pytorch import TorchEngine

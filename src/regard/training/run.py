@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from regard.errors import RegardError, RunFolderError
@@ -101,15 +102,19 @@ def _flat(line: MetricsLine) -> dict[str, float]:
 
 
 def results_summary(
-    folder: Path, results: Mapping[str, Mapping[str, float]], signatures: Mapping[str, str]
+    folder: Path,
+    results: Mapping[str, Mapping[str, float]],
+    signatures: Mapping[str, str],
+    searches: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """The results of a run, the signatures of their metrics, and where the model and the report are."""
+    """The results of a run, with the search if texts were decoded, the signatures, and where model and report are."""
     lines = []
     for name, title in RESULT_TITLES.items():
         if name in results:
             scores = dict(results[name])
-            step = f" (step {scores.pop('step'):,})" if "step" in scores else ""
-            lines.append(f"{title}{step}: {scores_line(scores)}")
+            step = [f"step {scores.pop('step'):,}"] if "step" in scores else []
+            details = ", ".join([*step, *filter(None, [searches.get(name)])])
+            lines.append(f"{title}{f' ({details})' if details else ''}: {scores_line(scores)}")
     lines += [f"{score_name(name)} signature: {signature}" for name, signature in signatures.items()]
     return [*lines, f"Model:  {folder / 'best'}", f"Report: {folder / 'report.html'}"]
 

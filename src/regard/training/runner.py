@@ -311,6 +311,7 @@ class Results:
     scores: dict[str, dict[str, float]]
     signatures: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
+    searches: dict[str, str] = field(default_factory=dict)  # how the outputs behind scores were decoded
 
 
 def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
@@ -323,9 +324,15 @@ def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidatio
             results.scores["base_after"] = base.scores(trainer.network, trainer.check)
     if results.outputs:
         run.write_json("outputs.json", results.outputs)
-    run.update_info(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)
+    run.update_info(
+        status=status,
+        finished=timestamp(),
+        results=results.scores,
+        signatures=results.signatures,
+        searches=results.searches,
+    )
     write_report(run.folder)
-    return results_summary(run.folder, results.scores, results.signatures)
+    return results_summary(run.folder, results.scores, results.signatures, results.searches)
 
 
 def _write_model_files(trainer: Trainer, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -359,22 +366,20 @@ def finish(trainer: Trainer) -> Results:
     if average is not None:
         trainer.display.note(f"Averaging the weights of the last {len(state.averaged_steps)} validations.")
         with swapped_weights(trainer.network, average):
-            average_scores = trainer.task.validate(trainer.check).scores
-            scores["average"] = average_scores
+            scores["average"] = average_scores = trainer.task.validate(trainer.check).scores
             if trainer.gain(average_scores, best) > 0:
                 best, step = average_scores, state.step
                 trainer.save_model("best", step, average_scores)
     scores["best"] = {"step": step, **best}
+    searches = dict.fromkeys(scores, getattr(trainer.task, "validation_search", ""))
     with swapped_weights(trainer.network, _best_weights(trainer)):
-        result = trainer.task.test(trainer.check)
-        if result is not None:
-            scores["test"] = result.scores
-        else:
-            result = trainer.task.validate(trainer.check)
-    if result.majority:
-        scores["majority"] = dict(result.majority)
+        tested = trainer.task.test(trainer.check)
+        result = tested or trainer.task.validate(trainer.check)
+    if tested is not None:
+        scores["test"], searches["test"] = tested.scores, tested.search
+    scores |= {"majority": dict(result.majority)} if result.majority else {}
     outputs = dict(result.outputs) | ({"confusion": dict(result.confusion)} if result.confusion else {})
-    return Results(scores, dict(result.signatures), outputs)
+    return Results(scores, dict(result.signatures), outputs, searches)
 
 
 def _best_weights(trainer: Trainer) -> dict[str, Tensor]:

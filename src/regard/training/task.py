@@ -58,6 +58,7 @@ class ValidationResult:
     outputs: Mapping[str, Sequence[OutputRow]] = field(default_factory=dict)  # the best, the worst and random outputs
     confusion: Mapping[str, Any] = field(default_factory=dict)  # labels, and how often each was predicted for each
     majority: Mapping[str, float] = field(default_factory=dict)  # scores of predicting the most frequent label
+    search: str = ""  # how texts were decoded, in words
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,8 @@ class BoundTask(Protocol[BatchT]):
     """A task bound to prepared data and a network.
 
     With several processes, the trainer sets the attribute `share` of tasks that have one (`ALL_WORK` by default) while
-    it calls `validate` in all of them. A task without it computes all in every process.
+    it calls `validate` in all of them. A task without it computes all in every process. A task that decodes texts may
+    have the attribute `validation_search`: how `validate` decodes them, in words.
     """
 
     unit: str  # what the loss is averaged over: tokens or labels

@@ -53,7 +53,9 @@ def header(run: RunLog) -> Markup:
 def scores(run: RunLog) -> Markup:
     """The main scores in large type, all scores in a table, and the signatures of sacrebleu."""
     results = as_record(run.info.get("results"))
-    evaluations = [(label, as_record(results.get(key))) for key, label in _labels(results)]
+    evaluations = [
+        (label, as_record(results.get(key))) for key, label in _labels(results, as_record(run.info.get("searches")))
+    ]
     evaluations = [(label, found) for label, found in evaluations if known_scores(found)]
     if not evaluations and run.validation:
         step = run.best_step
@@ -118,15 +120,14 @@ def date(text: str) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 
 
-def _labels(results: Record) -> list[tuple[str, str]]:
+def _labels(results: Record, searches: Record) -> list[tuple[str, str]]:
     step = finite_number(as_record(results.get("best")).get("step"))
     best = "validation, best model" + (f" (step {step:,.0f})" if step is not None else "")
     sentences = finite_number(as_record(results.get("test")).get("sentences"))
     test = "test set" + (f", {sentences:,.0f} sentences" if sentences is not None else "")
+    evaluations = [("best", best), ("average", "validation, averaged model"), ("test", test)]
     return [
-        ("best", best),
-        ("average", "validation, averaged model"),
-        ("test", test),
+        *((key, f"{label}, {searches[key]}" if searches.get(key) else label) for key, label in evaluations),
         ("majority", "majority baseline: the most frequent label for every example"),
         ("base_before", "validation of the base model, before fine-tuning"),
         ("base_after", "validation of the base model, after fine-tuning"),
