@@ -20,7 +20,7 @@ import pytest
 
 import small_runs
 from commands import regard
-from regard.errors import ConfigError, DataError, InterruptedRun, RunError
+from regard.errors import ConfigError, DataError, InterruptedRun, RegardError, RunError
 from regard.tasks.translation import BoundTranslation
 from regard.training.display import ProgressDisplay
 from regard.training.run_folder import AppendedFiles, RunFolder
@@ -212,6 +212,15 @@ def test_a_checkpoint_that_is_a_pipe_is_skipped(half: Path, data: Path) -> None:
     assert f"{newest}: cannot be read (it is a pipe, not a regular file); resuming from the checkpoint before it." in (
         display.notes
     )
+
+
+@pytest.mark.parametrize("name", [".lock", "run.json", "tokenizer.json", "outputs.json", "report.html"])
+def test_a_pipe_in_the_run_folder_is_refused(name: str, half: Path, data: Path) -> None:
+    path = half / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(RegardError, match=r"pipe, not a regular file"):
+        run(half, data, "training.steps=6", resume=True)
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_cannot_be_resumed(half: Path, data: Path) -> None:

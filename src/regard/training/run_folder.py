@@ -155,6 +155,15 @@ def write_errors(path: Path) -> Iterator[None]:
         raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None
 
 
+def _refuse_pipe(path: Path) -> None:
+    """Raise RunFolderError for a pipe or a device: opening a pipe to write would wait for a reader."""
+    if path.exists():
+        try:
+            check_regular_file(path)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); remove it.") from None
+
+
 class RunFolder:
     """Writes and reads the files of a run."""
 
@@ -183,6 +192,7 @@ class RunFolder:
         self._created = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            _refuse_pipe(self.folder / ".lock")
             lock = open(self.folder / ".lock", "a")  # noqa: SIM115  # closed below, or by a kill
         except OSError as error:
             raise RunFolderError(
@@ -212,6 +222,7 @@ class RunFolder:
         """Write a small text file atomically."""
         path = self.folder / name
         try:
+            _refuse_pipe(path)
             write_text(path, content)
         except OSError as error:
             raise RunFolderError(write_error_message(path, error, remedy="make it writable")) from None

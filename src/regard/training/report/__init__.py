@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from regard.errors import ModelError
-from regard.files import write_bytes
+from regard.files import check_regular_file, write_bytes
 from regard.html import Markup, document, join, package_file, shorten, tag, user_text
 from regard.training.report import curves, sections
 from regard.training.report.run_log import Record, RunLog, as_record, as_records, finite_number, read_run_log
@@ -27,6 +27,8 @@ def write_report(run: Path) -> Path:
     content = page(read_run_log(run)).encode("utf-8")
     report = run / "report.html"
     try:
+        if report.exists():
+            check_regular_file(report)  # writing to a pipe would wait for a reader
         write_bytes(report, content)
     except OSError as error:
         raise ModelError(f"{report}: cannot be written ({error.strerror}).") from None
