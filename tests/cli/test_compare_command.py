@@ -112,6 +112,17 @@ def test_runs_and_model_folders_are_compared_without_training(arguments: list[st
     assert alone.out.splitlines()[-1] == "No curves: none of these models was trained here."
 
 
+@pytest.mark.parametrize("content", [b"[]\n", b"{}\n", b"\xff\n", b'{"source": '])
+@pytest.mark.usefixtures("trained")
+def test_damaged_validation_texts_are_an_error(content: bytes, arguments: list[str], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(Path(arguments[3]) / "gru", tmp_path / "gru"))
+    (run / "data" / "valid.jsonl").write_bytes(content)
+    done = regard("compare", run, "--out", tmp_path / "out")
+    assert done.code == 3
+    assert done.err.startswith(f"regard: {run / 'data' / 'valid.jsonl'}: is damaged (")
+    assert done.err.endswith(f"); remove the folder {run / 'data'}, and resume the run.\n")
+
+
 @pytest.mark.usefixtures("trained")
 def test_damaged_metrics_are_reported(arguments: list[str], tmp_path: Path) -> None:
     run = Path(shutil.copytree(Path(arguments[3]) / "gru", tmp_path / "gru"))

@@ -684,3 +684,12 @@ def test_damaged_texts_are_an_error(half: Path, data: Path) -> None:
     with pytest.raises(DataError) as error:
         run(half, data, "training.steps=8", resume=True)
     assert str(error.value) == f"{texts}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
+
+
+@pytest.mark.parametrize("name", ["valid.jsonl", "tokenizer.json"])
+def test_a_pipe_among_prepared_data_is_an_error(name: str, half: Path, data: Path) -> None:
+    path = half / "data" / name
+    path.unlink()
+    os.mkfifo(path)
+    message = f"{path}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
+    assert resume_error(half, data, "training.steps=8") == message

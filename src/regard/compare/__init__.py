@@ -17,7 +17,7 @@ from regard.api import Model
 from regard.config import Config, ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
 from regard.data.preparation import files_fingerprint
-from regard.errors import ConfigError, RegardError
+from regard.errors import ConfigError, DataError, RegardError
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
 from regard.registry import EngineName
 from regard.training.checkpoint import newest_state
@@ -238,8 +238,13 @@ def sample_sentences(models: Sequence[ComparedModel], count: int) -> list[str]:
         config = config_of(run)
         examples = prepared_folder(run, config, str(run.read_info()["key"])) / "valid.jsonl"
         if config.model.translates and examples.is_file():  # runs of classifiers have this file too
-            with open(examples, encoding="utf-8") as lines:
-                return [json.loads(line)["source"] for line in islice(lines, count)]
+            try:
+                with open(examples, encoding="utf-8") as lines:
+                    return [str(json.loads(line)["source"]) for line in islice(lines, count)]
+            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+                raise DataError(
+                    f"{examples}: is damaged ({error}); remove the folder {examples.parent}, and resume the run."
+                ) from None
     return []
 
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -37,8 +37,17 @@ from regard.data.remote import (
 from regard.data.store import TokenStore, open_store, verify_store
 from regard.data.syntax import parse_from_json, parse_to_json
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer, unknown_note
+from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, DataError
-from regard.files import atomic_file, explain_write_errors, folder_lock, write_bytes, write_text
+from regard.files import (
+    atomic_file,
+    check_regular_file,
+    explain_write_errors,
+    folder_lock,
+    read_regular_file,
+    write_bytes,
+    write_text,
+)
 from regard.machine import available_cores
 
 TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
@@ -101,6 +110,7 @@ class PreparedSplit:
         if self.texts is None:
             return []
         try:
+            check_regular_file(self.texts)
             with open(self.texts, encoding="utf-8") as lines:
                 return [_pair_from_json(json.loads(line)) for line in islice(lines, limit)]
         except (OSError, ValueError, TypeError):
@@ -331,9 +341,10 @@ def has_tokenizer(folder: Path, key: str) -> bool:
     saved_key, _, checksum = key_path.read_text("utf-8").partition(" ") if key_path.is_file() else ("", "", "")
     if not path.exists() or saved_key != key:
         return False
-    if checksum != _checksum(path.read_bytes()):
-        raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
-    return True
+    with suppress(OSError):  # of a pipe or a device
+        if checksum == _checksum(read_regular_file(path, MAX_TOKENIZER_BYTES)):
+            return True
+    raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
 
 
 def _checksum(content: bytes) -> str:
