@@ -5,21 +5,24 @@ import gzip
 import lzma
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
 
 from regard.config import Config, ConfigSource, validate_sources
+from regard.data.digests import SeekableFile, file_digests
 from regard.data.lines import InvalidLines
 from regard.data.preparation import data_key, files_fingerprint
 from regard.data.readers import read_documents, read_labeled, read_pair_files, read_pairs
 from regard.data.readers.base import LabeledExample, Pair
-from regard.data.remote import content_digest, expand_pattern, file_digests, file_exists, open_output
+from regard.data.remote import content_digest, expand_pattern, file_exists, open_output, open_seekable
 from regard.errors import DataError
 
 PAIRS = [Pair("Hello", "Ciao"), Pair("Yes", "Sì")]
@@ -210,6 +213,51 @@ def test_reading_a_file_also_hashes_it(name: str) -> None:
     with file_digests() as digests:
         assert len(read(name)) == 200
     assert digests == {name: content_digest(name)}
+
+
+@pytest.mark.parametrize("rows", [20, 1_000, 9_000])  # smaller and larger than the end that pyarrow reads first
+@pytest.mark.parametrize("remote", [False, True])
+def test_parquet_is_hashed_while_each_byte_is_read_once(
+    rows: int, remote: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("id", "source", "x", "target", "y")
+    texts = {name: [f"{name} {n * 7919 % 100_003}" for n in range(rows)] for name in names}
+    name = parquet("a.parquet", texts, row_group_size=max(10, rows // 5), use_dictionary=False, compression="none")
+    if remote:
+        with open_output("memory://a.parquet") as output:
+            output.write(Path(name).read_bytes())
+        name = "memory://a.parquet"
+    fetched: list[range] = []
+    fetch = SeekableFile._fetch
+
+    def counted(self: SeekableFile, start: int, stop: int) -> bytes:
+        fetched.append(range(start, stop))
+        return fetch(self, start, stop)
+
+    monkeypatch.setattr(SeekableFile, "_fetch", counted)
+    with file_digests() as digests:
+        pairs = read(name)
+    assert [pair.source for pair in pairs] == texts["source"]
+    assert digests == {name: content_digest(name)}
+    fetched = sorted(filter(None, fetched), key=lambda part: part.start)
+    assert fetched[0].start == 0
+    assert fetched[-1].stop == Path("a.parquet").stat().st_size
+    assert all(left.stop == right.start for left, right in pairwise(fetched))
+
+
+def test_bytes_that_are_read_in_any_order_are_hashed_in_theirs() -> None:
+    content = np.random.default_rng(0).bytes(5000)
+    Path("a.bin").write_bytes(content)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        with file_digests() as digests, open_seekable("a.bin") as file:
+            for _ in range(random.integers(12)):
+                start, size = (int(n) for n in random.integers(5200, size=2))
+                file.seek(start)
+                assert file.read(size) == content[start : start + size]
+            assert digests == {}
+            file.finish()
+        assert digests == {"a.bin": content_digest("a.bin")}
 
 
 def test_a_file_that_is_not_read_to_its_end_has_no_digest() -> None:

@@ -16,9 +16,9 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, ClassVar, Literal
 
 from regard.batch.tasks import ColumnType, RowError
+from regard.data.digests import READ_BYTES
 from regard.data.lines import MAX_LINE_BYTES
 from regard.data.remote import (
-    READ_BYTES,
     READ_ERRORS,
     compression_suffix,
     is_url,

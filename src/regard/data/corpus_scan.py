@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 
 from regard.config import CorpusConfig
+from regard.data.digests import file_digests
 from regard.data.lines import InvalidLines
 from regard.data.readers import read_documents, read_labeled, read_pairs, read_tagged
-from regard.data.remote import file_digests
 from regard.files import atomic_file, explain_write_errors
 
 MAX_TOKENIZER_TEXTS = 2_000_000  # to train a tokenizer on; more would not change it

@@ -7,20 +7,19 @@ missing, truncated or damaged, or a package that is not installed.
 
 import glob
 import gzip
-import hashlib
 import io
 import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
+from regard.data.digests import READ_BYTES, SeekableFile, hashed, new_digest
 from regard.errors import DataError
 from regard.files import atomic_file, explain_write_errors
 
@@ -39,8 +38,6 @@ PROTOCOL_PACKAGES = {  # for the message if one is missing
     "ssh": "paramiko",
     "sftp": "paramiko",
 }
-READ_BYTES = 2**20  # of a file that are read at once
-_digests: ContextVar[MutableMapping[str, str] | None] = ContextVar("digests", default=None)
 
 
 def is_url(name: str) -> bool:
@@ -113,49 +110,28 @@ def open_binary(file: str) -> BinaryIO:
 
 def open_raw(file: str) -> BinaryIO:
     """Open the bytes of a file as they are stored; inside `file_digests` they are hashed while they are read."""
+    return hashed(_open_stored(file), file)
+
+
+def _open_stored(file: str) -> BinaryIO:
     if is_url(file):
-        stream = _remote(file, lambda system, path: system.open(path, "rb"))
-    else:
-        with explain_read_errors(file):
-            stream = open(file, "rb")  # noqa: SIM115  # the caller closes it
-    digests = _digests.get()
-    if digests is None or file in digests:
-        return stream  # type: ignore[no-any-return]
-    return io.BufferedReader(_HashingReader(stream, file, digests), READ_BYTES)
+        return _remote(file, lambda system, path: system.open(path, "rb"))  # type: ignore[no-any-return]
+    with explain_read_errors(file):
+        return open(file, "rb")
 
 
-def open_seekable(file: str) -> BinaryIO:
-    """Open the bytes of a file for reading in any order."""
-    token = _digests.set(None)
-    try:
-        return open_raw(file)
-    finally:
-        _digests.reset(token)
-
-
-@contextmanager
-def file_digests() -> Iterator[MutableMapping[str, str]]:
-    """Yield a mapping that gets the digest of the content of each file that the body reads from start to end."""
-    token = _digests.set({})
-    try:
-        digests = _digests.get()
-        assert digests is not None
-        yield digests
-    finally:
-        _digests.reset(token)
+def open_seekable(file: str) -> SeekableFile:
+    """Open the bytes of a file for reading in any order; inside `file_digests` they can be hashed meanwhile."""
+    return SeekableFile(_open_stored(file), file)
 
 
 def content_digest(file: str) -> str:
     """Return a hash of the bytes of a file."""
-    digest = _new_digest()
+    digest = new_digest()
     with open_raw(file) as stream, explain_read_errors(file):
         while content := stream.read(READ_BYTES):
             digest.update(content)
     return digest.hexdigest()
-
-
-def _new_digest() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=16)
 
 
 @contextmanager
@@ -284,29 +260,6 @@ class _XzFile(lzma.LZMAFile):
     def close(self) -> None:
         super().close()
         self._stream.close()
-
-
-class _HashingReader(io.RawIOBase):
-    """Hashes what is read from a stream, and adds the digest to a mapping at its end."""
-
-    def __init__(self, stream: BinaryIO, file: str, digests: MutableMapping[str, str]) -> None:
-        self._stream, self._file, self._digests = stream, file, digests
-        self._hash = _new_digest()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._stream.read(len(buffer))
-        self._hash.update(content)
-        if not content:
-            self._digests[self._file] = self._hash.hexdigest()
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 class _ZstandardReader(io.RawIOBase):

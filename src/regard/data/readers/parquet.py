@@ -64,12 +64,14 @@ class ParquetReader(Reader):
                 table = parquet.ParquetFile(stream)
                 paths = self._columns(table.schema_arrow, roles, file, invalid)
                 number = 0
-                names = list({path[0]: None for path in paths if path})
-                for batch in table.iter_batches(ROWS_AT_ONCE, columns=names):
+                needed = {path[0] for path in paths if path}
+                names = [name for name in table.schema_arrow.names if name in needed]  # as they follow in the file
+                for batch in _batches(table, names):
                     columns = [_cells(batch, path) for path in paths]
                     for cells in zip(*columns, strict=True):
                         number += 1
                         yield f"{file}:{number}", cells
+                stream.finish()
             except (ValueError, OSError, KeyError) as error:  # of pyarrow
                 if isinstance(error, UnicodeDecodeError):
                     raise DataError(f"{file}: has a column that is not UTF-8; convert it.") from None
@@ -96,6 +98,12 @@ class ParquetReader(Reader):
                 return [(TRANSLATION, name) for name in chosen]
         indices = find_named_columns(names, roles, self.columns, file)
         return [(names[indices[role]],) if role in indices else None for role in roles]
+
+
+def _batches(table: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of a table, read in the order of the file: a batch of two row groups would go back and forth."""
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=list(names), use_threads=False)
 
 
 def _cells(batch: Any, path: tuple[str, ...] | None) -> list[str | None]:
