@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DataPosition
-from regard.data.encoder_batches import InputTemplate, JoinedPassages, PassageBatch, SeparatePassages
+from regard.data.batching import CorpusWeights, DataPosition
+from regard.data.encoder_batches import InputTemplate, JoinedPassages, PassagePlan, SeparatePassages
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
@@ -51,7 +51,10 @@ LENGTHS = [5, 1, 12, 7, 30, 2, 9]
 COLUMN = TokenColumn(np.arange(10, 10 + sum(LENGTHS), dtype=np.uint16), np.cumsum(LENGTHS))
 
 
-def rows(batch: PassageBatch) -> list[list[int]]:
+def rows(plan: PassagePlan) -> list[list[int]]:
+    batch = plan.read(0, 1)
+    assert batch.ids.shape == plan.shape
+    assert batch.mask.sum(1).tolist() == plan.lengths.tolist()
     return [row[mask].tolist() for row, mask in zip(batch.ids, batch.mask, strict=True)]
 
 
@@ -67,7 +70,7 @@ def test_every_token_occurs_once_per_epoch_between_start_and_end(
         assert all(row[0] == SPECIAL.start and row[-1] == SPECIAL.end for row in passages)
         assert all(len(row) <= length for row in passages)
         assert sorted(number for row in passages for number in row if number > 3) == COLUMN.ids.tolist()
-        assert all(batch.ids.size <= max(40, length) for batch in batches)
+        assert all(np.prod(batch.shape) <= max(40, length) for batch in batches)
 
 
 def test_separate_documents_share_no_passage() -> None:
@@ -97,3 +100,12 @@ def test_empty_corpus_is_an_error() -> None:
     with pytest.raises(DataError) as error:
         JoinedPassages(TokenColumn(np.empty(0, np.uint16), np.empty(0, np.int64)), 8, 20, SPECIAL)
     assert str(error.value) == "there is no text to make batches of; pass some."
+
+
+@pytest.mark.parametrize("passage_type", [JoinedPassages, SeparatePassages])
+def test_passages_of_weighted_corpora(passage_type: type[JoinedPassages | SeparatePassages]) -> None:
+    source = passage_type(COLUMN, 8, 40, SPECIAL, seed=3, weights=CorpusWeights([4, 7], [1.0, 2.0]))
+    epoch = [plan for _, (_, plan) in zip(range(source.batches_per_epoch), source.iterate(), strict=False)]
+    tokens = sorted(number for plan in epoch for row in rows(plan) for number in row if number > 3)
+    once, twice = COLUMN.ids[: sum(LENGTHS[:4])].tolist(), COLUMN.ids[sum(LENGTHS[:4]) :].tolist()
+    assert tokens == sorted([*once, *twice, *twice])

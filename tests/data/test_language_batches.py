@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DataPosition
+from regard.data.batching import CorpusWeights, DataPosition
 from regard.data.language_batches import (
     BlockBatches,
     LanguageBatch,
     PackedBatches,
     TokenStream,
     pack_sequences,
-    validation_batches,
+    validation_source,
 )
 from regard.data.store import TokenColumn
 from regard.errors import DataError
@@ -76,7 +76,7 @@ def test_every_token_is_predicted_once_per_epoch(
 @pytest.mark.parametrize("separate", [False, True])
 @given(lengths=LENGTHS, length=st.integers(1, 40), tokens=st.integers(1, 100))
 def test_validation_predicts_every_token_once(separate: bool, lengths: list[int], length: int, tokens: int) -> None:
-    batches = list(validation_batches(column(lengths), length, tokens, SPECIAL, separate=separate))
+    batches = list(validation_source(column(lengths), length, tokens, SPECIAL, separate=separate).epoch(0))
     assert predictions(iter(batches)) == expected(column(lengths))
     if not separate:
         read = [n for batch in batches for n in batch.labels[... if batch.mask is None else batch.mask].ravel()]
@@ -243,3 +243,50 @@ grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 assert grown < 200_000, grown
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_type", BATCH_TYPES)
+@given(lengths=LENGTHS, length=st.integers(1, 40), epoch=st.integers(0, 3), first=st.integers(0, 12))
+def test_documents_occur_as_often_as_their_corpus_weighs(
+    batch_type: BatchType, lengths: list[int], length: int, epoch: int, first: int
+) -> None:
+    texts, first = column(lengths), min(first, len(lengths))
+    weights = CorpusWeights([first, len(lengths)], [1.0, 2.0])
+    batches = batch_type(texts, length, 100, SPECIAL, weights=weights).epoch(epoch)
+    both = column(lengths)
+    later = Counter[tuple[int, int]]()
+    for text in documents(both)[first:]:
+        later.update(zip([2, *text], [*text, 3], strict=True))
+    assert predictions(batches) == expected(both) + later
+
+
+@pytest.mark.parametrize("batch_type", BATCH_TYPES)
+def test_fractions_are_drawn_again_in_each_epoch_and_part_by_part(batch_type: BatchType) -> None:
+    texts = column([6000, 3, 3, 3, 3, 3, 3, 3, 3])
+    source = batch_type(texts, 8, 64, SPECIAL, seed=1, weights=CorpusWeights([9], [0.5]))
+    counts = [sum(predictions(source.epoch(epoch)).values()) for epoch in range(20)]
+    assert len(set(counts)) > 10
+    assert abs(np.mean(counts) / sum(expected(texts).values()) - 0.5) < 0.1
+    assert min(counts) > 1500  # the long document is never left out as a whole
+    (position, _), *_ = [item for item in islice(source.iterate_spans(), 12) if item[0].epoch == 0][4:]
+    resumed = [spans.tolist() for _, spans in islice(source.iterate_spans(position), 7)]
+    assert resumed == [spans.tolist() for _, spans in islice(source.iterate_spans(), 12)][5:]
+
+
+def test_copies_of_a_document_are_far_apart() -> None:
+    source = BlockBatches(column([4] * 100), 10, 50, SPECIAL, weights=CorpusWeights([100], [2.0]))
+    for batch in source.epoch(0):
+        for row in batch.labels:
+            texts = row[row > 3].tolist()
+            assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("batch_type", BATCH_TYPES)
+def test_an_epoch_may_have_no_document(batch_type: BatchType) -> None:
+    source = batch_type(column([5]), 8, 64, SPECIAL, weights=CorpusWeights([1], [0.3]))
+    counts = [source.num_batches(epoch) for epoch in range(20)]
+    assert set(counts) == {0, 1}
+    assert next(source.iterate_spans())[0] == DataPosition(counts.index(1), 1)

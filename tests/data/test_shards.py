@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from regard.config import Config, load_config
+from regard.data import prepare_documents as prepare_documents_module
 from regard.data import remote, shards
 from regard.data.corpus_scan import SCAN_FILE, TextSample, corpus_scan, discard_scan, pair_stats
 from regard.data.lines import InvalidLines
@@ -313,10 +314,29 @@ def test_weights_that_do_not_match_are_an_error(data: Path) -> None:
         config(data, "data.train.weights=[-1.0]")
 
 
-def test_weights_of_documents_are_an_error(data: Path, tmp_path: Path) -> None:
-    settings = config(data, "model.kind=decoder-only", "tokenizer.kind=character", "data.train.weights=[2.0]")
-    with pytest.raises(ConfigError, match=r"data\.train\.weights: is for translators, classifiers and taggers; "):
-        prepare_documents(tmp_path / "data", "key", settings, no_report)
+def test_stores_know_their_corpora_of_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("a", 30), ("b", 50)):
+        Path(f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(count)))
+    Path("c.txt").write_text("\n".join(sentences(40)))
+    monkeypatch.setattr(shards, "SHARD_EXAMPLES", 7)
+    monkeypatch.setattr(prepare_documents_module, "PIECE_CHARACTERS", 60)  # documents continue in the next shard
+    settings = config(
+        Path("x"),
+        "model.kind=decoder-only",
+        "tokenizer.kind=character",
+        "data.train.files=['a.jsonl', 'c.txt', 'b.jsonl']",
+        "data.train.weights=[1, 0.5, 2]",
+        "data.validation_fraction=0.25",
+    )
+    train = prepare_documents(tmp_path / "data", "key", settings, no_report).train
+    whole = open_store(tmp_path / "data" / "train")
+    assert whole is not None
+    assert whole.metadata["corpora"] == [30, 1, 50]
+    assert 31 < len(train.store) < 81  # the end is validation data
+    weights = train.weights(settings.data.train)
+    assert weights is not None
+    assert list(weights.ends) == [30, 31, len(train.store), len(train.store)]
 
 
 def test_labeled_texts_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

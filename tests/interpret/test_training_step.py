@@ -11,7 +11,7 @@ from torch import Tensor
 
 from family import FAMILY
 from regard.data.batching import encode_parsed, pair_batch_from_ids
-from regard.data.language_batches import validation_batches
+from regard.data.language_batches import validation_source
 from regard.data.readers.base import Pair
 from regard.data.store import open_store, write_document_store
 from regard.errors import InputError
@@ -69,7 +69,7 @@ def test_loss_of_a_text_is_that_of_the_trainer(name: str, tmp_path: Path) -> Non
     write_document_store(tmp_path / "store", [(ids, True)], len(model.target_tokenizer), {})
     store = open_store(tmp_path / "store")
     assert store is not None
-    (batch,) = validation_batches(store.columns[0], 16, 64, model.config.tokens)
+    (batch,) = validation_source(store.columns[0], 16, 64, model.config.tokens).epoch(0)
     step = trace.training_step()
     losses = batch_loss(CausalLMObjective(model.network, 0.1), language_modeling._tensors(batch))
     assert (step.loss, step.cross_entropy) == pytest.approx(losses, rel=1e-6)

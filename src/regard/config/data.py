@@ -34,7 +34,8 @@ class CorpusConfig(BaseConfig):
 
     weights: Annotated[tuple[PositiveWeight, ...], BeforeValidator(_as_numbers)] = ()
     """Weight of each name in `source` and then in `files`; a pattern or folder has one. An example of a corpus of
-    weight 2 is seen twice per epoch, with 0.5 in every other epoch on average; the default is 1. Only of `train`."""
+    weight 2 is seen twice per epoch, with 0.5 in every other epoch on average; the default is 1. Long documents have
+    weights part by part. Only of `train`."""
 
     source_column: Column = None
     """Column of the source in TSV and CSV, or key in JSON Lines: a name in the header, or a number counted from 1."""

@@ -158,6 +158,14 @@ def make_pair_batch(
     return PairBatch(source, source_mask, target, target_mask, labels, features)
 
 
+def gather_padded(
+    column: TokenColumn, examples: Ids, pad_id: int, rank: int = 0, world_size: int = 1
+) -> tuple[Ids, Mask]:
+    """Return the padded ids (B, T) and mask of examples, or the rows of one of several processes, as in `PairBatch`."""
+    longest = int(column.lengths_of(examples).max()) if world_size > 1 else None
+    return _pad_flat(*column.gather(examples[rank::world_size]), pad_id=pad_id, longest=longest)
+
+
 def pair_batch_from_ids(
     sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokensConfig, features: Sequence[TokenFeatures] = ()
 ) -> PairBatch:
@@ -190,16 +198,24 @@ def pad_features(rows: Sequence[TokenFeatures]) -> dict[str, Ids]:
 
 
 def pad_sequences(
-    rows: Sequence[NDArray[np.integer]], *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
+    rows: Sequence[NDArray[np.integer]],
+    *,
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
+    pad_id: int,
+    longest: int | None = None,
 ) -> tuple[Ids, Mask]:
     """Pad rows of ids to equal length, each with the ids `before` and `after` around it; return ids and mask.
+
+    `longest` is the length of the longest row of the whole batch, if these are only some of its rows.
 
     >>> ids, mask = pad_sequences([np.array([7, 8]), np.array([9])], after=[3], pad_id=0)
     >>> ids.tolist(), mask.sum(1).tolist()
     ([[7, 8, 3], [9, 3, 0]], [3, 2])
     """
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return _pad_flat(np.concatenate(rows), lengths, before=before, after=after, pad_id=pad_id)
+    flat = np.concatenate([*rows, np.empty(0, np.int64)])
+    return _pad_flat(flat, lengths, before=before, after=after, pad_id=pad_id, longest=longest)
 
 
 def _pad_flat(
@@ -211,12 +227,9 @@ def _pad_flat(
     pad_id: int,
     longest: int | None = None,
 ) -> tuple[Ids, Mask]:
-    """Pad concatenated rows without a loop over rows: a batch must cost far less than a training step.
-
-    `longest` is the length of the longest row of the whole batch, if these are only some of its rows.
-    """
+    """Pad concatenated rows without a loop over rows: a batch must cost far less than a training step."""
     first, last = len(before), len(before) + lengths  # where the ids of each row begin and end
-    width = (int(lengths.max()) if longest is None else longest) + first + len(after)
+    width = (int(lengths.max(initial=0)) if longest is None else longest) + first + len(after)
     positions = np.arange(width)
     ids = np.full((len(lengths), width), pad_id, dtype=np.int64)
     ids[:, :first] = before
@@ -245,6 +258,15 @@ class CorpusWeights:
         chance = (_mix(examples.astype(np.uint64) + start) >> np.uint64(11)) * 2.0**-53
         copies: Ids = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
+
+    def of_parts(self, parts: Ids) -> "CorpusWeights":
+        """Return the same weights for the parts of examples, given how many parts each example has.
+
+        >>> list(CorpusWeights([2, 4], [1.0, 2.0]).of_parts(np.array([1, 3, 1, 2])).ends)
+        [4, 7]
+        """
+        before = np.concatenate([[0], parts.cumsum()])
+        return CorpusWeights(before[np.minimum(self.ends, len(parts))].tolist(), self.weights)
 
 
 @dataclass(frozen=True)

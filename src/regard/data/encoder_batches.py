@@ -8,7 +8,7 @@ B rows · S tokens of an input · T tokens of a passage
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DATA_START, BatchSampler, DataPosition, Ids, Mask, pad_sequences
-from regard.data.language_batches import BlockBatches, LanguageBatch, split_documents, validation_batches
+from regard.data.batching import (
+    DATA_START,
+    BatchSampler,
+    CorpusWeights,
+    DataPosition,
+    EpochSampler,
+    Ids,
+    Mask,
+    pad_sequences,
+)
+from regard.data.language_batches import BlockBatches, row_lengths, split_documents, validation_source
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
@@ -105,9 +114,13 @@ def make_encoder_batch(rows: Sequence[NDArray[np.integer]], second_lengths: Sequ
     >>> batch.segment_ids.tolist()
     [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     """
-    ids, mask = pad_sequences(rows, pad_id=pad_id)
+    return with_segments(*pad_sequences(rows, pad_id=pad_id), np.asarray(second_lengths))
+
+
+def with_segments(ids: Ids, mask: Mask, second_lengths: NDArray[np.integer[Any]]) -> EncoderBatch:
+    """Return the batch of padded inputs (B, S), given how many of the last tokens of each are its second text (B,)."""
     lengths = mask.sum(1)[:, None]
-    second = (np.arange(ids.shape[1]) >= lengths - np.asarray(second_lengths)[:, None]) & mask
+    second = (np.arange(ids.shape[1]) >= lengths - second_lengths[:, None]) & mask
     return EncoderBatch(ids, mask, second.astype(np.int64))
 
 
@@ -129,6 +142,19 @@ class PassageBatch:
 
 
 @dataclass(frozen=True)
+class PassagePlan:
+    """A batch of passages that is read when a process takes its rows."""
+
+    lengths: Ids  # (B,) tokens of each passage, with its start and end
+    read: Callable[[int, int], PassageBatch]  # the rows of a process, by rank and number of processes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the whole batch: (B, T)."""
+        return len(self.lengths), int(self.lengths.max())
+
+
+@dataclass(frozen=True)
 class PassageSource(ABC):
     """Batches of about `max_tokens`, padding included, which follow from the seed and the number of the epoch."""
 
@@ -137,6 +163,7 @@ class PassageSource(ABC):
     max_tokens: int
     special: SpecialTokensConfig
     seed: int = 0
+    weights: CorpusWeights | None = None  # of corpora of documents
 
     def __post_init__(self) -> None:
         if not len(self.column.ids):
@@ -148,11 +175,11 @@ class PassageSource(ABC):
         """Number of batches of the first epoch."""
 
     @abstractmethod
-    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassagePlan]]:
         """Yield batches from a position on, epoch after epoch without end, each with the position after it."""
 
     @abstractmethod
-    def validation_batches(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassagePlan]:
         """Yield every token once, always in the same batches."""
 
 
@@ -161,7 +188,9 @@ class JoinedPassages(PassageSource):
 
     @cached_property
     def _blocks(self) -> BlockBatches:
-        return BlockBatches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special, self.seed)
+        return BlockBatches(
+            self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special, self.seed, self.weights
+        )
 
     @property
     def _budget(self) -> int:
@@ -172,61 +201,77 @@ class JoinedPassages(PassageSource):
         """Number of batches of the first epoch."""
         return self._blocks.num_batches(0)
 
-    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassagePlan]]:
         """Yield passages in random order."""
-        return ((after, self._to_passages(batch)) for after, batch in self._blocks.iterate(position))
+        return ((after, self._passages(spans)) for after, spans in self._blocks.iterate_spans(position))
 
-    def validation_batches(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassagePlan]:
         """Yield passages in the order of the text."""
-        blocks = validation_batches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special)
-        return map(self._to_passages, blocks)
+        blocks = validation_source(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special)
+        return map(self._passages, blocks.plan(0))
 
-    def _to_passages(self, batch: LanguageBatch) -> PassageBatch:
-        """Return the labels of blocks, which are the stream itself, as passages."""
-        rows = [row if batch.mask is None else row[batch.mask[n]] for n, row in enumerate(batch.labels)]
-        end = self.special.end
-        return wrap_passages([row[:-1] if row[-1] == end else row for row in rows], self.special)
+    def _passages(self, spans: Ids) -> PassagePlan:
+        """Return the labels of blocks, which are the stream itself, as passages; without `[EOS]` at their end."""
+        stream = self._blocks.stream
+        last = spans[np.flatnonzero(np.diff(spans[:, 0], append=-1)), 2]  # where the last span of each row ends
+        ends_document = stream.ends[np.searchsorted(stream.ends, last)] == last
+        lengths = row_lengths(spans) - ends_document
+
+        def read(rank: int, world_size: int) -> PassageBatch:
+            labels = stream.batch(spans, separate=False, rank=rank, world_size=world_size).labels
+            rows = [row[:length] for row, length in zip(labels, lengths[rank::world_size], strict=True)]
+            return wrap_passages(rows, self.special, int(lengths.max()))
+
+        return PassagePlan(lengths + NUM_SPECIAL_TOKENS, read)
 
 
 class SeparatePassages(PassageSource):
     """Each document separately; longer ones are cut into passages. Passages of similar length share a batch."""
 
     @cached_property
-    def _spans(self) -> Ids:
-        return split_documents(self.column.ends, self.length - NUM_SPECIAL_TOKENS)
+    def _pieces(self) -> TokenColumn:
+        return TokenColumn(
+            self.column.ids, split_documents(self.column.ends, self.length - NUM_SPECIAL_TOKENS)[:, 1].copy()
+        )
 
     @cached_property
-    def _sampler(self) -> BatchSampler:
-        lengths = self._spans[:, 1] - self._spans[:, 0] + NUM_SPECIAL_TOKENS
-        return BatchSampler(lengths[None], self.max_tokens, self.seed)
+    def _sampler(self) -> EpochSampler:
+        weights = self.weights
+        if weights is not None:
+            weights = weights.of_parts(-(-self.column.lengths // (self.length - NUM_SPECIAL_TOKENS)))
+        return EpochSampler([self._pieces], self.max_tokens, self.seed, NUM_SPECIAL_TOKENS, weights)
 
     @property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
-        return len(self._sampler.epoch(0))
+        return self._sampler.batches_per_epoch
 
-    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassagePlan]]:
         """Yield passages in random order."""
-        return ((after, self._batch(examples)) for after, examples in self._sampler.iterate(position))
+        return ((after, self._passages(examples)) for after, examples in self._sampler.iterate(position))
 
-    def validation_batches(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassagePlan]:
         """Yield the batches of the first epoch."""
-        return map(self._batch, self._sampler.epoch(0))
+        lengths = self._pieces.lengths[None] + NUM_SPECIAL_TOKENS
+        return map(self._passages, BatchSampler(lengths, self.max_tokens, self.seed).epoch(0))
 
-    def _batch(self, examples: Ids) -> PassageBatch:
-        rows = [self.column.ids[start:end] for start, end in self._spans[examples].tolist()]
-        return wrap_passages(rows, self.special)
+    def _passages(self, examples: Ids) -> PassagePlan:
+        lengths = self._pieces.lengths_of(examples)
+
+        def read(rank: int, world_size: int) -> PassageBatch:
+            texts = [self._pieces[n] for n in examples[rank::world_size]]
+            return wrap_passages(texts, self.special, int(lengths.max()))
+
+        return PassagePlan(lengths + NUM_SPECIAL_TOKENS, read)
 
 
-def wrap_passages(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
-    """Return texts as a batch, each between start and end tokens.
+def wrap_passages(
+    texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig, longest: int | None = None
+) -> PassageBatch:
+    """Return texts as a batch, each between start and end tokens; `longest` is the length of the longest text.
 
     >>> wrap_passages([np.array([7, 8, 9]), np.array([5])], SpecialTokensConfig()).ids.tolist()
     [[2, 7, 8, 9, 3], [2, 5, 3, 0, 0]]
     """
-    lengths = np.array([len(text) for text in texts]) + NUM_SPECIAL_TOKENS
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    start, end = np.array([special.start]), np.array([special.end])
-    ids = np.full(mask.shape, special.pad, np.int64)
-    ids[mask] = np.concatenate([part for text in texts for part in (start, text, end)])
+    ids, mask = pad_sequences(texts, before=[special.start], after=[special.end], pad_id=special.pad, longest=longest)
     return PassageBatch(ids, mask)

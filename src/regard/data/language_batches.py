@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DATA_START, DataPosition, Ids, Mask
+from regard.data.batching import DATA_START, CorpusWeights, DataPosition, Ids, Mask
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
 BLOCKS_PER_SEGMENT = 32  # blocks that share a random offset
+NO_SPANS = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class _EpochBatches(ABC):
     max_tokens: int  # of a batch; a row that is longer makes a batch of its own
     special: SpecialTokensConfig
     seed: int = 0
+    weights: CorpusWeights | None = None  # of corpora of documents
 
     @abstractmethod
     def spans(self, epoch: int) -> Ids:
@@ -147,12 +149,11 @@ class _EpochBatches(ABC):
 
     def epoch(self, number: int, first: int = 0) -> Iterator[LanguageBatch]:
         """Yield the batches of an epoch, beginning with batch `first`."""
-        for spans in self._plan(number)[first:]:
-            yield self.batch(spans)
+        return map(self.batch, self.plan(number)[first:])
 
     def num_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch."""
-        return len(self._plan(epoch))
+        return len(self.plan(epoch))
 
     def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, LanguageBatch]]:
         """Yield batches from a position on, epoch after epoch without end, each with the position after it."""
@@ -161,19 +162,34 @@ class _EpochBatches(ABC):
     def iterate_spans(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, Ids]]:
         """Yield the spans of batches, which `batch` reads, from a position on, each with the position after it."""
         while True:
-            for spans in self._plan(position.epoch)[position.batch :]:
+            for spans in self.plan(position.epoch)[position.batch :]:
                 position = replace(position, batch=position.batch + 1)
                 yield position, spans
             position = DataPosition(position.epoch + 1)
 
-    def _plan(self, epoch: int) -> list[Ids]:
-        """Return the spans of each batch."""
+    def plan(self, epoch: int) -> list[Ids]:
+        """Return the spans of each batch of an epoch."""
         if not len(self.stream):
             raise DataError("there is no text to make batches of; pass some.")
         spans = self.spans(epoch)
+        if not len(spans):  # all weights are below 1, and by chance no document is in this epoch
+            return []
         rows_per_batch = max(1, self.max_tokens // self.length)
         cuts = np.searchsorted(spans[:, 0], np.arange(rows_per_batch, int(spans[-1, 0]) + 1, rows_per_batch))
         return np.split(spans, cuts)
+
+    def parts(self, length: int, epoch: int) -> Ids:
+        """Return documents in parts of at most `length`, as often as their corpora weigh in an epoch: (K, 2).
+
+        All parts are followed by the second copies, and so on: a text is not repeated next to itself.
+        """
+        parts = split_documents(self.stream.ends, length)
+        if self.weights is None:
+            return parts
+        weights = self.weights.of_parts(-(-np.diff(self.stream.ends, prepend=0) // length))
+        copies = weights.copies(np.arange(len(parts)), self.seed, epoch)
+        number = np.arange(copies.sum()) - np.repeat(copies.cumsum() - copies, copies)  # of each copy
+        return np.repeat(parts, copies, axis=0)[np.argsort(number, kind="stable")]
 
 
 @dataclass(frozen=True)
@@ -182,16 +198,22 @@ class BlockBatches(_EpochBatches):
 
     Each epoch cuts the stream at other positions: every segment of blocks begins at a random offset within one length,
     and wraps around. With fixed offsets, text in records of equal width would always have the same content at the same
-    position of a block. Every token is predicted once per epoch; the last block may be shorter, and is padded.
+    position of a block. Every token is predicted once per epoch; the last block may be shorter, and is padded. With
+    weights, parts of `BLOCKS_PER_SEGMENT` blocks are repeated or left out.
     """
 
     def spans(self, epoch: int) -> Ids:
         """Return the blocks of an epoch in random order, one per row."""
         random = np.random.default_rng([self.seed, epoch])
-        size = len(self.stream)
+        parts = None if self.weights is None else self.parts(BLOCKS_PER_SEGMENT * self.length, epoch)
+        size = len(self.stream) if parts is None else int(np.diff(parts).sum())
+        if not size:
+            return NO_SPANS
         segments = max(1, size // (BLOCKS_PER_SEGMENT * self.length))
         offsets = random.integers(self.length if size > self.length else 1, size=segments)
         blocks = _cut_blocks(size, self.length, offsets)
+        if parts is not None:
+            blocks = _locate(blocks, parts)
         return _assign_rows(blocks, random.permutation(blocks[:, 0].max() + 1)[blocks[:, 0]])
 
     def batch(self, spans: Ids, rank: int = 0, world_size: int = 1) -> LanguageBatch:
@@ -211,7 +233,9 @@ class PackedBatches(_EpochBatches):
     def spans(self, epoch: int) -> Ids:
         """Return the documents of an epoch, packed into rows in random order."""
         random = np.random.default_rng([self.seed, epoch])
-        pieces = split_documents(self.stream.ends, self.length)
+        pieces = self.parts(self.length, epoch)
+        if not len(pieces):
+            return NO_SPANS
         pieces = pieces[random.permutation(len(pieces))]  # so that equally long ones share rows at random
         rows = pack_sequences(pieces[:, 1] - pieces[:, 0], self.length)
         return _assign_rows(np.column_stack([rows, pieces]), random.permutation(rows.max() + 1)[rows])
@@ -229,13 +253,12 @@ class _SequentialBlocks(BlockBatches):
         return _cut_blocks(len(self.stream), self.length, np.zeros(1, np.int64))
 
 
-def validation_batches(
+def validation_source(
     column: TokenColumn, length: int, max_tokens: int, special: SpecialTokensConfig, *, separate: bool = False
-) -> Iterator[LanguageBatch]:
-    """Yield every token once, always in the same batches: blocks in order, or with `separate` packed documents."""
-    if separate:
-        return PackedBatches(column, length, max_tokens, special).epoch(0)
-    return _SequentialBlocks(column, length, max_tokens, special).epoch(0)
+) -> BlockBatches | PackedBatches:
+    """Return batches whose epoch 0 has every token once: blocks in order, or with `separate` packed documents."""
+    kind = PackedBatches if separate else _SequentialBlocks
+    return kind(column, length, max_tokens, special)
 
 
 def pack_sequences(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
@@ -305,6 +328,21 @@ def _cut_blocks(size: int, length: int, offsets: Ids) -> Ids:
     wrapped_starts = first + np.maximum(starts - last, 0)
     after_wrap = np.column_stack([numbers, wrapped_starts, first + ends - last])[ends > last]
     return np.concatenate([before_wrap, after_wrap])
+
+
+def _locate(blocks: Ids, parts: Ids) -> Ids:
+    """Return blocks of concatenated parts (K, 2) of a stream as spans of the stream itself.
+
+    >>> _locate(np.array([[0, 0, 4], [1, 4, 6]]), np.array([[10, 13], [20, 23]])).tolist()
+    [[0, 10, 13], [0, 20, 21], [1, 21, 23]]
+    """
+    ends = np.diff(parts).sum(1).cumsum()
+    first = np.searchsorted(ends, blocks[:, 1], side="right")
+    counts = np.searchsorted(ends, blocks[:, 2]) - first + 1  # parts that each block has tokens of
+    rows, starts, stops = np.repeat(blocks, counts, axis=0).T
+    part = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts - first, counts)
+    (begins, last), shift = parts[part].T, parts[part, 1] - ends[part]
+    return np.column_stack([rows, np.maximum(starts + shift, begins), np.minimum(stops + shift, last)])
 
 
 def _assign_rows(spans: Ids, rows: Ids) -> Ids:

@@ -43,6 +43,11 @@ class MaskingDraws:
         """Return new random numbers."""
         return cls(*random.random((3, *shape)))
 
+    def rows(self, start: int, step: int) -> "MaskingDraws":
+        """Return the random numbers of every `step`-th row from `start` on."""
+        draws = (self.selection, self.replacement, self.random_token)
+        return MaskingDraws(*(numbers[start::step] for numbers in draws))
+
 
 class TokenMasker:
     """Masks tokens with the probabilities of the config."""

@@ -27,7 +27,7 @@ from regard.data.preparation import (
     num_workers,
     store_metadata,
 )
-from regard.data.readers import read_documents
+from regard.data.readers import read_documents, read_parts
 from regard.data.shards import SHARDS_FOLDER, Chunk, Encoded, EncodedRows, ShardedBuild, SplitTarget
 from regard.data.store import TokenColumn, TokenStore, chunked, id_type, write_document_store
 from regard.data.tokenizer import Tokenizer
@@ -69,10 +69,6 @@ def prepare_documents(
         mask_token: add `[MASK]` to the vocabulary of a new tokenizer.
     """
     data = config.data
-    if data.train.weights:
-        raise ConfigError(
-            "data.train.weights: is for translators, classifiers and taggers; to see a text more often, pass it twice."
-        )
 
     def lines() -> Iterator[tuple[str]]:
         documents = read_documents(data.train.files, InvalidLines(data.skip_invalid), data.train.columns)
@@ -131,15 +127,15 @@ def prepare_document_split(
         job = ShardedBuild(
             place.parent / SHARDS_FOLDER / place.name,
             key,
-            DocumentEncoder(tokenizer, place.name),
+            DocumentEncoder(tokenizer, place.name, corpus.num_parts),
             {place.name: SplitTarget(place, 1, len(tokenizer))},
             lambda piece: len(piece[0]),
             workers,
             cluster,
         )
-        documents = _read(corpus, invalid, single_spaces=single_spaces)
+        documents = read_parts(corpus, lambda part: _read(part, invalid, single_spaces=single_spaces))
         job.run(
-            ((0, piece) for piece in _pieces(documents, counts)),
+            ((number, piece) for number, document in documents for piece in _pieces([document], counts)),
             lambda name: {**store_metadata(key, invalid), "counts": counts},
             progress,
         )
@@ -153,6 +149,7 @@ class DocumentEncoder:
 
     tokenizer: Tokenizer
     split: str
+    corpora: int = 1
 
     def __call__(self, chunk: Chunk[tuple[str, bool]]) -> Encoded:
         """Return the ids of the pieces; the last document may be continued by the next shard."""
@@ -160,15 +157,17 @@ class DocumentEncoder:
         for pieces in chunked((piece for _, piece in chunk), PIECES_PER_CHUNK):
             ids += self._encode([text for text, _ in pieces])
         lengths: list[int] = []
+        corpora = [0] * self.corpora
         continued = False
-        for row, (_, (_, last)) in zip(ids, chunk, strict=True):
+        for row, (corpus, (_, last)) in zip(ids, chunk, strict=True):
             if continued:
                 lengths[-1] += len(row)
             else:
                 lengths.append(len(row))
             continued = not last
+            corpora[corpus] += last
         flat = np.fromiter(chain.from_iterable(ids), id_type(len(self.tokenizer)), sum(lengths))
-        rows = EncodedRows([(flat, np.array(lengths, np.int64))], complete=not continued)
+        rows = EncodedRows([(flat, np.array(lengths, np.int64))], corpora=corpora, complete=not continued)
         return {self.split: rows}
 
     @cached_property
@@ -218,8 +217,12 @@ def split_tail(store: TokenStore, fraction: float) -> tuple[TokenStore, TokenSto
     first, last = column.ends[:complete].tolist(), column.ends[complete:] - cut
     if len(last) and cut > (first[-1] if first else 0):
         first.append(cut)  # the document at the cut is in both stores
+    metadata = dict(store.metadata)
+    if "corpora" in metadata:  # documents of each
+        ends = np.minimum(np.cumsum(metadata["corpora"]), len(first))
+        metadata["corpora"] = np.diff(ends, prepend=0).tolist()
     return (
-        replace(store, columns=(TokenColumn(column.ids[:cut], np.asarray(first, np.int64)),)),
+        replace(store, columns=(TokenColumn(column.ids[:cut], np.asarray(first, np.int64)),), metadata=metadata),
         replace(store, columns=(TokenColumn(column.ids[cut:], np.asarray(last, np.int64)),)),
     )
 

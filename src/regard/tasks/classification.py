@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig
-from regard.data.batching import Ids
+from regard.data.batching import Ids, gather_padded
 from regard.data.corpus_scan import CorpusStats, ReportProgress, labeled_stats
-from regard.data.encoder_batches import make_encoder_batch
+from regard.data.encoder_batches import with_segments
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import prepare_labeled, with_known_labels
@@ -155,12 +155,12 @@ def evaluate_classifier(
 class BoundClassification(BoundLabeling):
     """Batches, objective and validation of a classifier."""
 
-    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
+    def batch(self, store: TokenStore, examples: Ids, rank: int = 0, world_size: int = 1) -> "LabelBatch":
         """Texts with their special tokens, and a label for each."""
-        texts, labels, second_lengths = store.columns
-        rows = [texts[n] for n in examples]
-        inputs = make_encoder_batch(rows, [int(second_lengths[n][0]) for n in examples], self.config.tokens.pad)
-        return self.label_batch(inputs, np.array([[int(labels[n][0])] for n in examples], np.int64))
+        texts, *columns = store.columns
+        ids, mask = gather_padded(texts, examples, self.config.tokens.pad, rank, world_size)
+        labels, second_lengths = (column.gather(examples[rank::world_size])[0] for column in columns)
+        return self.label_batch(with_segments(ids, mask, second_lengths), labels.astype(np.int64)[:, None])
 
     def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         """Loss, accuracy, macro-F1 and confusion matrix."""

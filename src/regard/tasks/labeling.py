@@ -36,7 +36,7 @@ from regard.training.task import Check, NetworkTask, ValidationResult
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.batches import LabelBatch
+    from regard.training.batches import LabelBatch, LazyBatch
     from regard.training.losses import LabelObjective
 
 LABELING_BATCH = 1024  # examples per forward pass of an evaluation
@@ -161,29 +161,41 @@ class BoundLabeling(ABC):
         return LabelObjective(self._encoder, training.label_smoothing, per_word=self.per_word, class_weights=weights)
 
     def label_counts(self) -> NDArray[np.int64]:
-        """How often each label occurs in the training data (L,)."""
+        """How often each label occurs in the training data (L,); only counted if classes are balanced."""
+        if not self.config.training.balance_classes:
+            return np.zeros(len(self.labels), np.int64)
         column, _ = self._store.columns[1].gather(np.arange(len(self._store)))
         return np.bincount(column, minlength=len(self.labels) + self.label_offset)[self.label_offset :]
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LabelBatch]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LazyBatch[LabelBatch]]]":
         """Texts of similar length, shuffled in each epoch."""
         for after, examples in self._sampler.iterate(position):
-            yield after, self.batch(self._store, examples)
+            yield after, self._lazy_batch(examples)
+
+    def _lazy_batch(self, examples: Ids) -> "LazyBatch[LabelBatch]":
+        from regard.training.batches import LazyBatch
+
+        def gather(rank: int, world_size: int) -> "LabelBatch":
+            return self.batch(self._store, examples, rank, world_size)
+
+        return LazyBatch(len(examples), None if self.per_word else len(examples), (), gather)
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
         return self._sampler.batches_per_epoch
 
-    def flops(self, batch: "LabelBatch") -> float:
+    def flops(self, batch: "LazyBatch[LabelBatch]") -> float:
         """Forward and backward pass, without padding; with a frozen encoder the forward pass, a third of it."""
-        from regard.training.batches import IGNORED_LABEL
-
-        both = self._flops.training_flops((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
+        rows = batch.rows_read
+        both = self._flops.training_flops(rows.labeled.sum(1), rows.lengths) * batch.examples / rows.examples
         return both / 3 if self.config.training.freeze_encoder else both
 
-    def describe(self, position: DataPosition, batch: "LabelBatch") -> str:
+    def describe(self, position: DataPosition, batch: "LazyBatch[LabelBatch]") -> str:
         """The size of a batch, and its first text."""
+        return self._describe(position, batch.shard(0, 1))
+
+    def _describe(self, position: DataPosition, batch: "LabelBatch") -> str:
         first = self.tokenizer.decode(batch.ids[0][batch.mask[0]].tolist())
         return (
             f"epoch {position.epoch + 1}, batch {position.batch}: {len(batch.ids)} texts of up to "
@@ -199,8 +211,8 @@ class BoundLabeling(ABC):
         return self.measure(self._test, check) if self._test is not None else None
 
     @abstractmethod
-    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
-        """The batch of these examples of a store."""
+    def batch(self, store: TokenStore, examples: Ids, rank: int = 0, world_size: int = 1) -> "LabelBatch":
+        """The batch of these examples of a store, or the rows of it that one of several processes takes."""
 
     @abstractmethod
     def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:

@@ -14,7 +14,7 @@ from regard.data.language_batches import (
     LanguageBatch,
     PackedBatches,
     row_lengths,
-    validation_batches,
+    validation_source,
 )
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
@@ -192,7 +192,10 @@ class BoundLanguageModeling:
         (column,) = prepared.train.store.columns
         batches = PackedBatches if self._separate else BlockBatches
         training = config.training
-        self._source = batches(column, self.context_length, training.batch_tokens, config.tokens, training.seed)
+        weights = prepared.train.weights(config.data.train)
+        self._source = batches(
+            column, self.context_length, training.batch_tokens, config.tokens, training.seed, weights
+        )
         self._flops = FlopCounter(network)
 
     def objective(self) -> "Objective[Any]":
@@ -260,11 +263,10 @@ class BoundLanguageModeling:
         """Every token of a split once, in order, on the device of the network; the share of this process."""
         (column,) = split.store.columns
         tokens, device = self.config.training.batch_tokens, device_of(self.network)
-        for batch in self.share.own(
-            validation_batches(column, self.context_length, tokens, self.config.tokens, separate=self._separate)
-        ):
+        source = validation_source(column, self.context_length, tokens, self.config.tokens, separate=self._separate)
+        for spans in self.share.own(source.plan(0)):
             check()
-            yield _tensors(batch).to(device)
+            yield _tensors(source.batch(spans)).to(device)
 
     def _bytes(self, split: PreparedSplit) -> int:
         """The size of the text in bytes of UTF-8."""

@@ -1,7 +1,7 @@
 """Masked language modeling: text in, an encoder out that predicts masked tokens, as BERT is pretrained."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import DataPosition
+from regard.data.batching import CorpusWeights, DataPosition
 from regard.data.corpus_scan import CorpusStats, ReportProgress, document_stats
 from regard.data.encoder_batches import (
     NUM_SPECIAL_TOKENS,
     JoinedPassages,
     PassageBatch,
+    PassagePlan,
     PassageSource,
     SeparatePassages,
 )
@@ -54,7 +55,7 @@ from regard.training.task import (
 
 if TYPE_CHECKING:
     from regard.models.network import Network
-    from regard.training.batches import MaskedBatch
+    from regard.training.batches import LazyBatch, MaskedBatch
     from regard.training.losses import MaskedLMObjective
 
 SAMPLE_TOKENS = 24
@@ -186,7 +187,8 @@ class BoundMaskedLM:
         self._masker = TokenMasker(config.training.masking, prepared.tokenizer, config.tokens)
         for name, split in prepared.splits.items():
             self._check_text(split.store.columns[0], name)
-        self._source = self._passages(prepared.train, config.training.seed)
+        weights = prepared.train.weights(config.data.train)
+        self._source = self._passages(prepared.train, config.training.seed, weights)
         self._flops = FlopCounter(network, exclude=network.pooling)
 
     def objective(self) -> "MaskedLMObjective":
@@ -195,26 +197,38 @@ class BoundMaskedLM:
 
         return MaskedLMObjective(self._encoder, self.config.training.label_smoothing)
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, MaskedBatch]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LazyBatch[MaskedBatch]]]":
         """Passages, shuffled in each epoch and masked differently each time."""
-        for after, batch in self._source.iterate(position):
-            random = np.random.default_rng([self.config.training.seed, after.epoch, after.batch])
-            masked = self._masker.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, random))
-            if masked.selected.any():  # False where all tokens are unknown
-                yield after, _tensors(batch, masked)
+        for after, plan in self._source.iterate(position):
+            yield after, self._lazy_batch(plan, [self.config.training.seed, after.epoch, after.batch])
+
+    def _lazy_batch(self, plan: PassagePlan, seed: Sequence[int]) -> "LazyBatch[MaskedBatch]":
+        """A batch whose rows are masked with their part of the random numbers of the whole batch.
+
+        How many tokens are selected depends on the text: unknown tokens are not, and whole words are or are not.
+        """
+        from regard.training.batches import LazyBatch
+
+        def gather(rank: int, world_size: int) -> "MaskedBatch":
+            batch = plan.read(rank, world_size)
+            draws = MaskingDraws.sample(plan.shape, np.random.default_rng(seed)).rows(rank, world_size)
+            return _tensors(batch, self._masker.apply(batch.ids, draws))
+
+        return LazyBatch(len(plan.lengths), None, (), gather)
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches of the first epoch."""
         return self._source.batches_per_epoch
 
-    def flops(self, batch: "MaskedBatch") -> float:
+    def flops(self, batch: "LazyBatch[MaskedBatch]") -> float:
         """Forward and backward pass, without padding; only masked tokens are predicted."""
-        return self._flops.training_flops(batch.selected.sum(1), batch.mask.sum(1))
+        rows = batch.rows_read
+        return self._flops.training_flops(rows.selected.sum(1), rows.mask.sum(1)) * batch.examples / rows.examples
 
-    def describe(self, position: DataPosition, batch: "MaskedBatch") -> str:
+    def describe(self, position: DataPosition, batch: "LazyBatch[MaskedBatch]") -> str:
         """The size of a batch, and the start of its first passage."""
-        return describe_rows(batch.original, position, self.tokenizer)
+        return describe_rows(batch.shard(0, 1).original, position, self.tokenizer)
 
     def validate(self, check: Check) -> ValidationResult:
         """Loss and accuracy of masked tokens of the validation text, the same at each validation, and samples."""
@@ -232,12 +246,9 @@ class BoundMaskedLM:
         objective, total, correct, targets = MaskedLMObjective(self._encoder, 0.0), 0.0, 0.0, 0.0
         device = device_of(self.network)
         with torch.no_grad():
-            for number, batch in self.share.own(enumerate(self._passages(split).validation_batches())):
+            for number, plan in self.share.own(enumerate(self._passages(split).validation_batches())):
                 check()
-                masked = self._masker.apply(
-                    batch.ids, MaskingDraws.sample(batch.ids.shape, np.random.default_rng([number]))
-                )
-                states, originals = objective.states(_tensors(batch, masked).to(device))
+                states, originals = objective.states(self._lazy_batch(plan, [number]).to(device))
                 logits = objective.network.logits(states)
                 total += float(smoothed_cross_entropy(logits, originals).cross_entropy)
                 correct += int((logits.argmax(-1) == originals).sum())
@@ -268,11 +279,11 @@ class BoundMaskedLM:
             text = format_masked(self.tokenizer, ids.tolist(), positions)
             yield Sample(text, self.tokenizer.decode(ids.tolist()), self.tokenizer.decode(filled.tolist()))
 
-    def _passages(self, split: PreparedSplit, seed: int = 0) -> PassageSource:
+    def _passages(self, split: PreparedSplit, seed: int = 0, weights: CorpusWeights | None = None) -> PassageSource:
         (column,) = split.store.columns
         passages = SeparatePassages if self.config.data.documents == "separate" else JoinedPassages
         length, tokens = context_length(self.config), self.config.training.batch_tokens
-        return passages(column, length, tokens, self.config.tokens, seed)
+        return passages(column, length, tokens, self.config.tokens, seed, weights)
 
     def _check_text(self, column: TokenColumn, name: str) -> None:
         """Raise a DataError if there is no token that can be masked."""

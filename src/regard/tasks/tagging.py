@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import Config, CorpusConfig, TagHeadConfig
-from regard.data.batching import Ids, pad_sequences
+from regard.data.batching import Ids, gather_padded
 from regard.data.corpus_scan import CorpusStats, ReportProgress, tagged_stats
-from regard.data.encoder_batches import make_encoder_batch, words_with_spaces
+from regard.data.encoder_batches import with_segments, words_with_spaces
 from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import prepare_tagged, with_known_labels
@@ -134,12 +134,12 @@ class BoundTagging(BoundLabeling):
     per_word = True
     label_offset = 1  # 0: no tag
 
-    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
+    def batch(self, store: TokenStore, examples: Ids, rank: int = 0, world_size: int = 1) -> "LabelBatch":
         """Sentences with their special tokens, and a tag at the first subword of each word."""
         texts, tags = store.columns
-        inputs = make_encoder_batch([texts[n] for n in examples], [0] * len(examples), self.config.tokens.pad)
-        labels, _ = pad_sequences([tags[n] for n in examples], pad_id=0)  # 0: no tag
-        return self.label_batch(inputs, labels - 1)
+        ids, mask = gather_padded(texts, examples, self.config.tokens.pad, rank, world_size)
+        labels, _ = gather_padded(tags, examples, 0, rank, world_size)  # 0: no tag
+        return self.label_batch(with_segments(ids, mask, np.zeros(len(ids), np.int64)), labels - 1)
 
     def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
         """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark spans, and confusion matrix."""

@@ -258,10 +258,9 @@ class BoundTranslation:
 
         return CausalLMObjective(self.network, self.config.training.label_smoothing)
 
-    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch | LazyBatch[TokenBatch]]]":
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LazyBatch[TokenBatch]]]":
         """Pairs of similar length, shuffled in each epoch."""
         for after, examples in self._sampler.iterate(position):
-            # with BPE-dropout the number of targets depends on the texts, so that all rows are read
             yield after, self._lazy_batch(examples) if self._dropout is None else self._with_dropout(examples, after)
 
     def _lazy_batch(self, examples: Ids) -> "LazyBatch[TokenBatch]":
@@ -281,25 +280,25 @@ class BoundTranslation:
         """Number of batches of the first epoch."""
         return self._sampler.batches_per_epoch
 
-    def flops(self, batch: "TokenBatch | LazyBatch[TokenBatch]") -> float:
+    def flops(self, batch: "LazyBatch[TokenBatch]") -> float:
         """Forward and backward pass, without padding."""
-        from regard.training.batches import LazyBatch
-
-        if isinstance(batch, LazyBatch):
+        if batch.lengths:
             source_lengths, target_lengths = batch.lengths
             return self._flops.training_flops(target_lengths, source_lengths)
-        assert batch.target_mask is not None
-        assert batch.source_mask is not None
-        return self._flops.training_flops(batch.target_mask.sum(1), batch.source_mask.sum(1))
+        rows = batch.rows_read
+        assert rows.target_mask is not None
+        assert rows.source_mask is not None
+        both = self._flops.training_flops(rows.target_mask.sum(1), rows.source_mask.sum(1))
+        return both * batch.examples / rows.examples
 
-    def describe(self, position: DataPosition, batch: "TokenBatch | LazyBatch[TokenBatch]") -> str:
+    def describe(self, position: DataPosition, batch: "LazyBatch[TokenBatch]") -> str:
         """The size of a batch, and its first pair."""
-        batch = batch.shard(0, 1)
-        assert batch.source is not None
-        source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
+        whole = batch.shard(0, 1)
+        assert whole.source is not None
+        source, target = (self.tokenizer.decode(side[0].tolist()) for side in (whole.source, whole.target))
         return (
-            f"epoch {position.epoch + 1}, batch {position.batch}: {len(batch.target)} pairs of up to "
-            f"{batch.source.size(1)} and {batch.target.size(1)} tokens, the first {source!r} → {target!r}"
+            f"epoch {position.epoch + 1}, batch {position.batch}: {len(whole.target)} pairs of up to "
+            f"{whole.source.size(1)} and {whole.target.size(1)} tokens, the first {source!r} → {target!r}"
         )
 
     def validate(self, check: Check) -> ValidationResult:
@@ -326,17 +325,22 @@ class BoundTranslation:
         ids = self.tokenizer.encode_batch([sentence.source for sentence in sentences])
         return calibrate(confidences, counts, ids, self.config.data.description)
 
-    def _with_dropout(self, examples: Ids, position: DataPosition) -> "TokenBatch":
-        """The batch of these examples, tokenized again with BPE-dropout."""
-        from regard.training.batches import pair_tensors
+    def _with_dropout(self, examples: Ids, position: DataPosition) -> "LazyBatch[TokenBatch]":
+        """The batch of these examples, tokenized again with BPE-dropout; each row has random numbers of its own."""
+        from regard.training.batches import LazyBatch, pair_tensors
 
-        assert self._dropout is not None
-        random = np.random.default_rng([self.config.training.seed, position.epoch, position.batch])
-        sources, targets = (
-            [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
-            for column in self._store.columns
-        )
-        return pair_tensors(pair_batch_from_ids(sources, targets, self.config.tokens))
+        seed = self.config.training.seed, position.epoch, position.batch
+
+        def gather(rank: int, world_size: int) -> "TokenBatch":
+            assert self._dropout is not None
+            sides: tuple[list[Ids], list[Ids]] = [], []
+            for row in range(rank, len(examples), world_size):
+                random = np.random.default_rng([*seed, row])
+                for side, column in zip(sides, self._store.columns, strict=True):
+                    side.append(np.array(self._dropout.encode(column[examples[row]], random), np.int64))
+            return pair_tensors(pair_batch_from_ids(*sides, self.config.tokens))
+
+        return LazyBatch(len(examples), None, (), gather)
 
     def _loss(self, store: TokenStore, check: Check) -> float:
         """Cross entropy per token, without label smoothing."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from regard.config import ConfigSource, TokenizerConfig, to_toml, validate_sources
 from regard.config.training import Word2VecRunConfig
-from regard.data.corpus_scan import ReportProgress
+from regard.data.corpus_scan import ReportProgress, priority
 from regard.data.lines import STANDARD_INPUT, InvalidLines
-from regard.data.readers import read_documents
+from regard.data.readers import read_documents, read_parts
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError, RunFolderError
@@ -152,7 +152,10 @@ def fit_vectors(config: Word2VecRunConfig, invalid: InvalidLines, report: Report
 
 
 class _Sentences:
-    """The sentences of a text, one per line; gensim iterates over it once per epoch and once for the vocabulary."""
+    """The sentences of a text, one per line; gensim iterates over it once per epoch and once for the vocabulary.
+
+    With weights, sentences are repeated or left out, others in each epoch.
+    """
 
     def __init__(self, config: Word2VecRunConfig, invalid: InvalidLines, report: ReportProgress) -> None:
         settings = config.word2vec
@@ -165,13 +168,15 @@ class _Sentences:
         what = f"epoch {self._passes} of {epochs}: reading" if self._passes else "reading"
         invalid = InvalidLines(data.skip_invalid) if self._passes else self._invalid  # count each line once
         self._passes += 1
-        count = 0
-        for document in read_documents(data.train.files, invalid, data.train.columns):
+        weights, count = data.train.weights or (1.0,), 0
+        draw = priority(priority(self._config.word2vec.seed) + self._passes)
+        for part, document in read_parts(data.train, lambda of: read_documents(of.files, invalid, of.columns)):
+            whole, fraction = divmod(weights[part], 1)
             for text in document:
                 for line in text.split("\n"):
                     if words := self._split(line):
                         count += 1
-                        yield words
+                        yield from [words] * int(whole + (priority(draw + count) < fraction * 2**64))
                         if count % 10_000 == 0:
                             self._report(what, count)
 

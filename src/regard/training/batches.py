@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -49,6 +49,16 @@ class Batch:
     def targets(self) -> int:
         """Number of predictions that the loss is summed over."""
         raise NotImplementedError
+
+    @property
+    def known_targets(self) -> int | None:
+        """The same; None if only the rows tell, which a process does not read for that."""
+        return self.targets
+
+    @property
+    def rows_read(self) -> "Batch":
+        """Rows on the CPU that stand for the batch in estimates: all of them."""
+        return self
 
     def shard(self, rank: int, world_size: int) -> Self:
         """The examples of one process: rows `rank`, `rank + world_size`, …"""
@@ -105,12 +115,13 @@ class Batch:
 class LazyBatch(Batch, Generic[BatchT]):
     """A batch that is read when a process takes its rows: each process reads only its own.
 
-    How many targets the whole batch has is known from the lengths of its examples.
+    How many targets the whole batch has follows from the lengths of its examples, or the processes add those of their
+    rows (`total_targets` in `training/optimizers.py`).
     """
 
     num_examples: int
-    num_targets: int
-    lengths: Sequence[Tensor]  # (B,) number of tokens of each row, of each side
+    num_targets: int | None  # None: only the rows tell
+    lengths: Sequence[Tensor]  # (B,) number of tokens of each row, of each side; empty if only the rows tell
     gather: Callable[[int, int], BatchT]  # reads the rows of a process, by rank and number of processes
 
     @property
@@ -120,8 +131,21 @@ class LazyBatch(Batch, Generic[BatchT]):
 
     @property
     def targets(self) -> int:
-        """Number of predictions that the loss is summed over."""
+        """Number of predictions that the loss is summed over; all rows are read if only they tell."""
+        return self.gather(0, 1).targets if self.num_targets is None else self.num_targets
+
+    @property
+    def known_targets(self) -> int | None:
+        """The same; None if only the rows tell."""
         return self.num_targets
+
+    @property
+    def rows_read(self) -> BatchT:
+        """Rows on the CPU that stand for the batch in estimates: those this process has read, or else all."""
+        for batch in self.memo.values():
+            if isinstance(batch, Batch) and batch.examples:
+                return cast(BatchT, batch.host or batch)
+        return self.gather(0, 1)
 
     def shard(self, rank: int, world_size: int) -> BatchT:  # type: ignore[override]  # the rows themselves
         """The examples of one process: rows `rank`, `rank + world_size`, …, padded as in the whole batch."""

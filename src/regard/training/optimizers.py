@@ -266,7 +266,7 @@ def update(
     Of a GPU only three numbers are read, all at once, before the weights are changed.
     """
     optimizer.zero_grad(set_to_none=True)
-    targets, device = sum(batch.targets for batch in batches), process_group.device
+    targets, device = sum(total_targets(batch, process_group) for batch in batches), process_group.device
     sums = torch.zeros(2, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
     for number, batch in enumerate(batches, start=1):
         shard = batch.local(process_group.rank, process_group.world_size, device)
@@ -300,6 +300,19 @@ def update(
         group["lr"] = learning_rate * group.get("lr_multiplier", 1.0)
     optimizer.step()
     return UpdateResult(total_loss, cross_entropy, targets, grad_norm)
+
+
+def total_targets(batch: Batch, process_group: ProcessGroup) -> int:
+    """The number of targets of a whole batch; where only its rows tell, processes add those of the rows they read."""
+    if batch.known_targets is not None:
+        return batch.known_targets
+    if "targets" not in batch.memo:
+        rows = batch.local(process_group.rank, process_group.world_size, process_group.device)
+        targets = (rows.host or rows).targets
+        if process_group.world_size > 1:
+            targets = int(process_group.sum(torch.tensor(targets, device=process_group.device)))
+        batch.memo["targets"] = targets
+    return int(batch.memo["targets"])
 
 
 class LossScaler(torch.amp.GradScaler):

@@ -22,7 +22,7 @@ from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.environment import configure_layers
 from regard.training.losses import training_objective
-from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, update
+from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, total_targets, update
 from regard.training.parallel import Parallelism
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
@@ -140,7 +140,9 @@ class Trainer:
         if self._batches is None:
             group, built = self.parallel.data, self.task.batches(state.position)
             self._batches = prefetched(built, training.prefetch, group.rank, group.world_size, group.device)
-        batches_with_positions = list(islice(self._batches, training.gradient_accumulation))
+        group = self.parallel.data
+        usable = (item for item in self._batches if total_targets(item[1], group))  # False: all its tokens are unknown
+        batches_with_positions = list(islice(usable, training.gradient_accumulation))
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1
         seed_step(training.seed, step, self.parallel.data.rank)  # processes that share layers draw the same numbers
