@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 from xml.etree import ElementTree
@@ -94,6 +95,14 @@ def test_hovering_a_cell_shows_its_calculation(
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
     expect(page.locator(".location")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
+
+
+@pytest.mark.parametrize("text", [TEXT, "w16", "w16 w28 w17 w5 w16 w28 w17"])
+def test_labels_of_sinusoids_do_not_overlap(text: str, page: Page) -> None:
+    visit(page, "look/positions", text=text)
+    heights = page.locator(".wave text").evaluate_all("texts => texts.map(text => Number(text.getAttribute('y')))")
+    assert len(heights) == 4
+    assert all(below - above >= 12.9 for above, below in pairwise(sorted(heights)))
 
 
 def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[str]) -> None:

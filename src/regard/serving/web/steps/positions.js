@@ -76,6 +76,15 @@ export const positions = {
   },
 };
 
+/** Heights of labels, moved so that neighbors are at least a gap apart and none is below the bottom. @param {number[]} heights @param {number} gap @param {number} bottom */
+function apart(heights, gap, bottom) {
+  const moved = [...heights];
+  const order = heights.map((_, n) => n).sort((a, b) => heights[a] - heights[b]);
+  order.forEach((n, place) => place && (moved[n] = Math.max(moved[n], moved[order[place - 1]] + gap)));
+  order.reverse().forEach((n, place) => (moved[n] = Math.min(moved[n], place ? moved[order[place - 1]] - gap : bottom)));
+  return moved;
+}
+
 /** A few units over all positions: lines show the formula, dots the model's values. @param {number[][]} values @param {number} from @param {number} width @param {string} layout */
 function sinusoids(values, from, width, layout) {
   const units = [0, 2, 4, 8].filter((unit) => unit < values[0].length);
@@ -83,6 +92,7 @@ function sinusoids(values, from, width, layout) {
   const [across, high, left] = [660, 150, 34];
   const x = (/** @type {number} */ position) => left + (position / last) * (across - left - 90);
   const y = (/** @type {number} */ value) => 12 + ((1 - value) / 2) * (high - 34);
+  const labels = apart(units.map((unit) => y(values[last][unit]) + 4), 13, high - 22);
   const lines = units.map((unit, n) => {
     const smooth = Array.from({ length: 201 }, (_, index) => (index / 200) * last);
     const path = smooth
@@ -97,7 +107,7 @@ function sinusoids(values, from, width, layout) {
       { class: `wave ${color}` },
       s("path", { d: path }),
       values.map((row, position) => s("circle", { cx: x(position), cy: y(row[unit]), r: 3.5 })),
-      s("text", { x: x(last) + 10, y: y(values[last][unit]) + 4 }, `unit ${unit + from}`),
+      s("text", { x: x(last) + 10, y: labels[n] }, `unit ${unit + from}`),
     );
   });
   const svg = s(
