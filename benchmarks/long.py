@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from regard import nn as rn
 from regard.machine import keep_freed_memory
-from regard.nn.sparse import BigBirdPattern
+from regard.nn.bigbird import BigBirdPattern
 
 WIDTH, HEADS = 256, 4
 BLOCK_SIZE, RANDOM_BLOCKS, WINDOW, PROJECTED_LENGTH = 64, 3, 128, 256

@@ -18,6 +18,12 @@ from regard.nn.transformer import Stack
 from regard.training.environment import configure_layers
 
 COMPILED = ["encoder-decoder", "decoder-only, rotary in halves"]
+SPARSE = [
+    "encoder-decoder, BigBird",
+    "encoder-decoder, Linformer",
+    "encoder-decoder, window",
+    "decoder-only, grouped-query, ALiBi, window",
+]
 
 
 def stacks(network: nn.Module) -> list[Stack]:
@@ -81,6 +87,17 @@ def test_a_compiled_block_is_one_graph_with_the_same_gradients(name: str) -> Non
     for a, b, c in zip(plain, compiled, both, strict=True):
         torch.testing.assert_close(a, b)
         torch.testing.assert_close(a, c)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch.compile
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_compiled_block_with_sparse_attention_is_one_graph(name: str) -> None:
+    torch._dynamo.reset()
+    with cpu.disabled():
+        plain, compiled = gradients(name), gradients(name, compile_options={"backend": "eager", "fullgraph": True})
+    for a, b in zip(plain, compiled, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.slow

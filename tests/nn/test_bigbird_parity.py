@@ -20,7 +20,7 @@ from regard.interop.bert import bert_mappings
 from regard.interop.hf_spec import to_regard
 from regard.models import build
 from regard.nn import BigBirdAttention, Positions, SelfAttention, make_layout
-from regard.nn.sparse import BigBirdPattern, block_plan
+from regard.nn.bigbird import BigBirdPattern, block_plan
 
 WIDTH, HEADS, ROWS = 24, 3, 2
 TOLERANCE = 1e-9

@@ -1,6 +1,7 @@
 """Window and BigBird attention equal full attention under a mask, Linformer the formula of its paper."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -24,10 +25,12 @@ from regard.nn import (
     SelfAttention,
     WindowAttention,
     attend,
+    cpu,
     make_layout,
     open_taps,
 )
-from regard.nn.sparse import BigBirdPattern, ExplicitMask, SparseAttention, block_plan
+from regard.nn.bigbird import BigBirdPattern, block_plan
+from regard.nn.sparse import ExplicitMask, SparseAttention
 
 TOLERANCE = 1e-9
 ROWS, HEADS, WIDTH, VALUES = 3, 2, 4, 5
@@ -68,19 +71,20 @@ def allowed_pairs(mask: Tensor | None, length: int, attends: Callable[[int, int,
 def check_against_dense(
     kernel: SparseAttention, qkv: list[Tensor], layout: Layout, allowed: Tensor, mask: Tensor | None
 ) -> None:
-    """Compare outputs and gradients, in blocks and under open taps, with `attend` under the mask."""
+    """Compare outputs and gradients with `attend` under the mask: in blocks, on CPUs and elsewhere, and with taps."""
     at_tokens = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if mask is None else mask[:, None, :, None]
     q, k, v = qkv
     expected, weights = attend(q, k, v, allowed, scale=kernel.scale)
     expected_gradients = torch.autograd.grad((expected * at_tokens).sin().sum(), qkv)
-    for watched in (False, True):
-        if watched:
+    for way in ("CPU", "other devices", "taps"):
+        if way == "taps":
             with open_taps(kernel) as values:
                 out = kernel(*qkv, layout)
             difference = (values["weights"] - weights).masked_select(at_tokens)
             assert difference.abs().max() < TOLERANCE
         else:
-            out = kernel(*qkv, layout)
+            with cpu.disabled() if way == "other devices" else nullcontext():
+                out = kernel(*qkv, layout)
         assert ((out - expected) * at_tokens).abs().max() < TOLERANCE
         gradients = torch.autograd.grad((out * at_tokens).sin().sum(), qkv)
         for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):

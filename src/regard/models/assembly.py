@@ -50,6 +50,7 @@ from regard.models.initialization import initialize
 from regard.models.network import Network
 from regard.models.recurrent import BidirectionalLanguageModel, RecurrentEncoderDecoder, RecurrentLanguageModel
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
+from regard.nn.bigbird import BigBirdPattern
 from regard.nn.embedding import embedding_matrix
 from regard.nn.prediction_heads import (
     BidirectionalLMHead,
@@ -71,7 +72,6 @@ from regard.nn.recurrent import (
     SourceAttention,
 )
 from regard.nn.recurrent_stack import BidirectionalStack, LayerMixing, RecurrentStack
-from regard.nn.sparse import BigBirdPattern
 
 MakeKernel = Callable[[], rn.AttentionKernel]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

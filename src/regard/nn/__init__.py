@@ -5,6 +5,7 @@ B batch · S source or key length · T target or query length · H heads · D he
 """
 
 from regard.nn.attention import AttentionKernel, FullAttention, attend
+from regard.nn.bigbird import BigBirdAttention
 from regard.nn.cache import DecoderCache, KeyValueCache
 from regard.nn.embedding import OutputProjection, TokenEmbedding
 from regard.nn.functional import Dropout
@@ -21,7 +22,7 @@ from regard.nn.positions import (
     sinusoidal_table,
 )
 from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling
-from regard.nn.sparse import BigBirdAttention, WindowAttention
+from regard.nn.sparse import WindowAttention
 from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
 from regard.nn.transformer import (

@@ -104,6 +104,12 @@ class AttentionKernel(ExposedModule):
     ) -> Tensor:  # (B, H, T, E)
         raise NotImplementedError
 
+    def prepare(self, layout: Layout, *, in_pairs: bool) -> None:
+        """Compute what layers with this kernel share and keep it in the layout, ahead of compiled blocks.
+
+        `in_pairs`: whether the position scheme adds something to each pair of tokens.
+        """
+
     def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
         """Return the floating-point operations per query; the widths are those of one head."""
         raise NotImplementedError

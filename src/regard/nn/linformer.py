@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.attention import FullAttention, Mix
-from regard.nn.layout import AttentionMask, Layout
-from regard.nn.sparse import move_padding_last
+from regard.nn.layout import Layout
+from regard.nn.sparse import ExplicitMask, move_padding_last, padding_last_order, row_lengths
 
 
 class LengthProjection(nn.Module):
@@ -65,20 +65,22 @@ class LinformerAttention(FullAttention):
                 "Linformer attention mixes whole rows: it needs one text per row and cannot be used in a decoder."
             )
         k, v = move_padding_last(layout, k, v)
-        padding = layout.mask.padding
-        longest, length = k.size(2), self.keys.weight.size(-1)
-        if padding is not None:
-            longest = int(padding.host.sum(1).max())
-            lengths = padding.tokens.sum(1)
-            beyond = (torch.arange(longest, device=k.device) >= lengths[:, None])[:, None, :, None]
-            k, v = (x[:, :, :longest].masked_fill(beyond, 0.0) for x in (k, v))  # padding adds nothing to a mixture
-        if longest > length:
+        padding, length = layout.mask.padding, self.keys.weight.size(-1)
+        if k.size(2) > length and (longest := longest_row(layout)) > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network's Linformer attention has a limit of {length}: "
                 f"shorten the input, or train with model.attention.max_length = {longest}."
             )
-        mixed = replace(layout, mask=AttentionMask(layout.mask.queries, self.mixtures, device=k.device))
+        k, v = k[:, :, :length], v[:, :, :length]
+        if padding is not None:
+            beyond = torch.arange(k.size(2), device=k.device) >= padding.tokens.sum(1)[:, None]
+            k, v = (x.masked_fill(beyond[:, None, :, None], 0.0) for x in (k, v))  # padding adds nothing to a mixture
+        mixed = replace(layout, mask=ExplicitMask(layout.mask.queries, self.mixtures, device=k.device))
         return super().forward(q, self.keys(k), self.values(v), mixed)
+
+    def prepare(self, layout: Layout, *, in_pairs: bool) -> None:
+        padding_last_order(layout)
+        longest_row(layout)
 
     def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
         """Return the floating-point operations per token: it is mixed in as key and value, and attends as query."""
@@ -89,3 +91,13 @@ class LinformerAttention(FullAttention):
     def mixtures(self) -> int:
         """Number of mixtures."""
         return self.keys.weight.size(-2)
+
+
+def longest_row(layout: Layout) -> int:
+    """Return the number of tokens of the longest row; computed on the CPU, once for all layers."""
+    memo = layout.keys.memo
+    if "longest row" not in memo:
+        lengths = row_lengths(layout)
+        memo["longest row"] = layout.mask.keys if lengths is None else int(lengths.max())
+    longest: int = memo["longest row"]
+    return longest

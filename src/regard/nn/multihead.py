@@ -191,6 +191,11 @@ class SelfAttention(MultiHeadAttention):
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
 
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        """Compute what layers share and keep it in the layout, ahead of compiled blocks; x are states (B, T, C)."""
+        self.positions.prepare(x, layout)
+        self.kernel.prepare(layout, in_pairs=self.positions.biases or self.positions.mixes)
+
     @property
     def fused_projections(self) -> dict[str, list[int]]:
         return {"query_key_value": self.sizes}

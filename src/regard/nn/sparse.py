@@ -1,28 +1,28 @@
-"""Attention under a sparse pattern: sliding windows and BigBird.
+"""Attention under a sparse pattern: what patterns share, and sliding windows (BigBird is in `bigbird.py`).
 
 A pattern is about the tokens of a sequence, padding not counted. `pattern_mask` returns it as a mask, with which full
 attention gives the same numbers: that is the reference, and what runs while a tap is open, when the position scheme
 adds something to each pair, or for short sequences. Otherwise the tokens are cut into blocks, and only the pairs of
 blocks in the pattern are computed: time and memory grow with the length, not with its square.
 
+Which blocks a block attends to is computed from facts on the CPU, once for all layers with the pattern, and kept in the
+layout (`BlockTable`). Compiled blocks cannot do that themselves, so `prepare` does it ahead of them.
+
 B batch · H heads · T queries · S keys · D width of a query or key · E width of a value · N blocks · K keys of a block
 M blocks that a block attends to
 """
 
-import random
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.errors import InputError
 from regard.nn import cpu
 from regard.nn.attention import FullAttention, Mix, scaled_dot_product_attention
-from regard.nn.cpu.attention import BlockRows, HiddenKeys, blockwise_attention
+from regard.nn.cpu.attention import blockwise_attention
 from regard.nn.functional import repeat_heads
-from regard.nn.layout import AttentionMask, Layout, Tokens
+from regard.nn.layout import AttentionMask, Layout, Tokens, copied_to
 
 MIN_BLOCK = 32  # tokens in a block of window attention, at least: smaller matrix products are not worth it
 
@@ -36,6 +36,14 @@ class ExplicitMask(AttentionMask):
     @property
     def allowed(self) -> Tensor | None:
         return self.pairs
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """The blocks of keys that each block of queries attends to, as tensors on the device of the network."""
+
+    seen: Tensor  # (B or 1, N, M); arbitrary where all keys of the block are masked
+    allowed: Tensor  # (B or 1, N, 1 or T, M·T) True where a query may attend
 
 
 class SparseAttention(FullAttention):
@@ -54,8 +62,19 @@ class SparseAttention(FullAttention):
         order = padding_last_order(layout)
         return out if order is None else _take(out, order.argsort(1))
 
+    def prepare(self, layout: Layout, *, in_pairs: bool) -> None:
+        if in_pairs or not self._worth_blocks(layout):
+            self._combined_mask(layout)
+        else:
+            padding_last_order(layout)
+            self._prepare_blocks(layout)
+
     def pattern_mask(self, layout: Layout) -> Tensor:
         """Return the pattern alone: True where a query may attend, broadcastable to (B, H, T, S)."""
+        raise NotImplementedError
+
+    def _prepare_blocks(self, layout: Layout) -> None:
+        """Compute what `_in_blocks` needs besides queries, keys and values, and keep it in the layout."""
         raise NotImplementedError
 
     def _worth_blocks(self, layout: Layout) -> bool:
@@ -80,37 +99,29 @@ class SparseAttention(FullAttention):
         masked: AttentionMask = memo[self._pattern_key]
         return masked
 
-    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, rows: BlockRows, hidden: HiddenKeys) -> Tensor:
-        """Attend from blocks q (B, H, N, T, D) to the blocks of k and v (B, H, L, T, …) that `rows` lists for each.
+    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, table: BlockTable) -> Tensor:
+        """Attend from blocks q (B, H, N, T, D) to the blocks of k and v (B, H, L, T, …) in a table: (B, H, N, T, E)."""
+        rows, heads, count, size, _ = q.shape
+        seen = table.seen.flatten(1)[:, None, :, None, None]  # (B or 1, 1, N·M, 1, 1)
+        k, v = (x.gather(2, seen.expand(rows, heads, -1, *x.shape[3:])).unflatten(2, (count, -1)) for x in (k, v))
+        pairs = table.allowed[:, None].expand(rows, heads, -1, -1, -1).flatten(0, 2)[:, None]  # (B·H·N, 1, 1 or T, K)
+        q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k.flatten(3, 4), v.flatten(3, 4)))
+        mask = ExplicitMask(size, k.size(2), device=q.device, pairs=pairs)
+        out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=self._dropout)
+        return out.view(rows, heads, count, size, -1)
 
-        Returns (B, H, N, T, E).
-        """
-        dropout = self.dropout if self.training else 0.0
-        if cpu.enabled(q.device) and not dropout:
-            return blockwise_attention(q, k, v, rows, hidden, self.scale)
-        count, widest = len(rows), max(map(len, rows))
-        seen = _on_device([[*row, *[0] * (widest - len(row))] for row in rows], q)  # (N, M)
-        filler = _on_device([[n >= len(row) for n in range(widest)] for row in rows], q)
-        unseen = filler.repeat_interleave(k.size(3), 1)[:, None]  # (N, 1, K)
-        masked = hidden(slice(0, count), seen)  # (…, N, 1 or T, K)
-        unseen = unseen if masked is None else masked | unseen
-        pairs = ~unseen.expand(*q.shape[:3], *unseen.shape[-2:]).flatten(0, 2)[:, None]  # (B·H·N, 1, 1 or T, K)
-        k, v = (x.index_select(2, seen.flatten()).unflatten(2, (count, widest)).flatten(3, 4) for x in (k, v))
-        mask = ExplicitMask(q.size(3), k.size(3), device=q.device, pairs=pairs)
-        shape = q.shape
-        q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k, v))
-        out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=dropout)
-        return out.view(*shape[:4], -1)
+    def _blockwise(self, q: Tensor) -> bool:
+        """Return whether the kernel for CPUs computes blocks, which has no dropout."""
+        return cpu.enabled(q.device) and not self._dropout
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout if self.training else 0.0
 
 
 def row_lengths(layout: Layout) -> Tensor | None:
     """Return the number of tokens of each row (B,), on the CPU; None: there is no padding."""
     return None if layout.mask.padding is None else layout.mask.padding.host.sum(1)
-
-
-def _on_device(values: object, x: Tensor) -> Tensor:
-    """Return a small table of Python numbers as a tensor on the device of x, without waiting for that device."""
-    return torch.tensor(values, device="cpu").to(x.device, non_blocking=True)
 
 
 def split_blocks(x: Tensor, size: int) -> Tensor:
@@ -180,18 +191,30 @@ class WindowAttention(SparseAttention):
     def _worth_blocks(self, layout: Layout) -> bool:
         return layout.mask.queries == layout.mask.keys > 2 * self.block
 
+    def _prepare_blocks(self, layout: Layout) -> None:
+        self._table(layout)
+
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        tokens, after = q.size(2), 0 if layout.mask.causal else 1
+        tokens, table = q.size(2), self._table(layout)
         q, k, v = (split_blocks(x, self.block) for x in (q, k, v))
-        last = q.size(2) - 1
-        key = f"blocks of {self._pattern_key}"
-        if key not in layout.keys.memo:
-            layout.keys.memo[key] = ~self._allowed(layout, last + 1, after)[:, None]  # (1 or B, 1, N, size, K)
-        hidden: Tensor = layout.keys.memo[key]
-        # the first and last block have only one adjacent block: any other block fills its place and is hidden
-        rows = [[min(max(0, block + offset), last) for offset in range(-1, after + 1)] for block in range(last + 1)]
-        out = self._attend_blocks(q, k, v, rows, lambda blocks, _: hidden[:, :, blocks])
+        if self._blockwise(q):
+            hidden, rows = ~table.allowed[:, None], table.seen[0].tolist()
+            out = blockwise_attention(q, k, v, rows, lambda blocks, _: hidden[:, :, blocks], self.scale)
+        else:
+            out = self._attend_blocks(q, k, v, table)
         return out.flatten(2, 3)[:, :, :tokens]
+
+    def _table(self, layout: Layout) -> BlockTable:
+        memo, key = layout.keys.memo, f"blocks of {self._pattern_key}"
+        if key not in memo:
+            device, after = layout.keys.position_ids.device, 0 if layout.mask.causal else 1
+            blocks = -(-layout.mask.keys // self.block)
+            offsets = torch.arange(-1, after + 1, device=device)
+            # the first and last block have only one adjacent block: any other block fills its place and is masked
+            seen = (torch.arange(blocks, device=device)[:, None] + offsets).clamp(0, blocks - 1)
+            memo[key] = BlockTable(seen[None], self._allowed(layout, blocks, after))
+        table: BlockTable = memo[key]
+        return table
 
     def _allowed(self, layout: Layout, blocks: int, after: int) -> Tensor:
         """Return where queries may attend, block by block: (1 or B, N, size, (2 or 3) · size)."""
@@ -202,7 +225,7 @@ class WindowAttention(SparseAttention):
         near = (distance >= -self.window) & (distance <= after * self.window)
         place = (torch.arange(blocks, device=device)[:, None] - 1) * size + key  # (N, K)
         lengths = row_lengths(layout)
-        within = place < mask.keys if lengths is None else place < lengths.to(device)[:, None, None]
+        within = place < mask.keys if lengths is None else place < copied_to(device, lengths)[:, None, None]
         allowed = near & ((place >= 0) & within).view(-1, *place.shape)[:, :, None]
         if mask.documents is None:
             return allowed
@@ -222,163 +245,3 @@ def _last_keys(layout: Layout, keys: int) -> Layout:
         memo[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask, host_mask=host_mask))
     last: Layout = memo[name]
     return last
-
-
-@dataclass(frozen=True)
-class BigBirdPattern:
-    """The pattern of BigBird: numbers of window, global and random blocks, and the seed of the latter.
-
-    A sequence of N blocks has a plan, which lists the blocks that each block attends to. Global blocks, from both ends
-    of the sequence, attend to all and are attended by all; every other block attends to those around it and to a few
-    random ones. The plan depends on the seed and N alone, so a model need only store the seed, and a sequence has the
-    same plan in any batch.
-    """
-
-    window: int
-    globals: int
-    random: int
-    seed: int
-
-    def global_blocks(self, blocks: int) -> tuple[int, int]:
-        """Return how many of `blocks` blocks are global at the beginning and at the end."""
-        count = min(self.globals, blocks)
-        return count - count // 2, count // 2
-
-
-@lru_cache(maxsize=256)
-def block_plan(pattern: BigBirdPattern, blocks: int) -> tuple[tuple[int, ...], ...]:
-    """Return the blocks that each block attends to, in order.
-
-    >>> block_plan(BigBirdPattern(window=1, globals=1, random=1, seed=0), 5)
-    ((0, 1, 2, 3, 4), (0, 1, 3), (0, 2, 3), (0, 2, 3), (0, 1, 4))
-    """
-    first, last = pattern.global_blocks(blocks)
-    everywhere = {*range(first), *range(blocks - last, blocks)}
-    generator = random.Random(f"{pattern.seed} {blocks}")  # a string seeds it alike on every machine and version
-    rows: list[tuple[int, ...]] = []
-    for block in range(blocks):
-        if block in everywhere:
-            rows.append(tuple(range(blocks)))
-            continue
-        near = range(max(0, block - pattern.window // 2), min(blocks, block + pattern.window // 2 + 1))
-        fixed = everywhere.union(near)
-        rows.append(tuple(sorted(fixed.union(_random_blocks(generator, blocks, fixed, pattern.random)))))
-    return tuple(rows)
-
-
-def _random_blocks(generator: random.Random, blocks: int, fixed: set[int], count: int) -> set[int]:
-    """Return `count` random blocks that are not fixed, or all of those."""
-    if blocks - len(fixed) <= count:
-        return set(range(blocks)) - fixed
-    drawn: set[int] = set()
-    while len(drawn) < count:
-        drawn.add(generator.randrange(blocks))
-        drawn -= fixed
-    return drawn
-
-
-class BigBirdAttention(SparseAttention):
-    """BigBird (Zaheer et al. 2020): a query attends to the keys of the blocks in its block's row of the plan."""
-
-    def __init__(self, scale: float, block: int, pattern: BigBirdPattern, dropout: float = 0.0) -> None:
-        super().__init__(scale, dropout)
-        self.block = block
-        self.pattern = pattern
-
-    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
-        blocks = -(-keys // self.block)
-        first, last = self.pattern.global_blocks(blocks)
-        ordinary = min(blocks, self.pattern.window + self.pattern.globals + self.pattern.random)
-        mean_blocks = ((first + last) * blocks + (blocks - first - last) * ordinary) / blocks
-        mean_keys = min(keys, round(mean_blocks * self.block))
-        return super().flops(mean_keys, heads, kv_heads, key_width, value_width)
-
-    def pattern_mask(self, layout: Layout) -> Tensor:
-        _check(layout)
-        position_ids, lengths = layout.keys.position_ids, row_lengths(layout)
-        counts = [layout.mask.keys] * len(position_ids) if lengths is None else lengths.tolist()
-        rows = []
-        for positions, count in zip(position_ids, counts, strict=True):
-            table = self._plan_mask(-(-max(count, 1) // self.block)).to(position_ids.device)
-            block = (positions // self.block).clamp(max=len(table) - 1)
-            rows.append(table[block[:, None], block])
-        return torch.stack(rows)[:, None]
-
-    @property
-    def _pattern_key(self) -> str:
-        return f"bigbird {self.block} {self.pattern}"
-
-    def _plan_mask(self, blocks: int) -> Tensor:
-        """Return the plan as a mask (N, N)."""
-        table = torch.zeros(blocks, blocks, dtype=torch.bool)
-        for block, seen in enumerate(block_plan(self.pattern, blocks)):
-            table[block, list(seen)] = True
-        return table
-
-    def _worth_blocks(self, layout: Layout) -> bool:
-        pattern = self.pattern
-        return layout.mask.keys > self.block * (pattern.window + pattern.globals + pattern.random)
-
-    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        """Return the heads' outputs; rows with equally many blocks have the same plan and are computed together."""
-        _check(layout)
-        lengths = row_lengths(layout)
-        if lengths is None:
-            return self._same_plan(q, k, v, lengths=None)
-        out = v.new_zeros(*q.shape[:3], v.size(3))
-        counts = -(-lengths // self.block)
-        for blocks in counts.unique().tolist():
-            if not blocks:
-                continue
-            host_rows = (counts == blocks).nonzero().squeeze(1)
-            rows, tokens = host_rows.to(q.device, non_blocking=True), min(blocks * self.block, q.size(2))
-            parts = (x[rows, :, :tokens] for x in (q, k, v))
-            out[rows, :, :tokens] = self._same_plan(*parts, lengths=lengths[host_rows])
-        return out
-
-    def _same_plan(self, q: Tensor, k: Tensor, v: Tensor, *, lengths: Tensor | None) -> Tensor:
-        """Return the outputs of rows that have the same plan; `lengths` (B,), on the CPU, is None without padding."""
-        tokens = q.size(2)
-        host_lengths = torch.tensor([tokens], device="cpu") if lengths is None else lengths
-        full = bool((host_lengths == -(-tokens // self.block) * self.block).all())
-        lengths = None if full else host_lengths.to(q.device, non_blocking=True)
-        q, k, v = (split_blocks(x, self.block) for x in (q, k, v))  # (B, H, N, size, D)
-        blocks = q.size(2)
-        first, last = self.pattern.global_blocks(blocks)
-        if not first:
-            return self._ordinary_blocks(q, k, v, lengths, 0).flatten(2, 3)[:, :, :tokens]
-        out = self._global_blocks(torch.cat([q[:, :, :first], q[:, :, blocks - last :]], dim=2), k, v, lengths)
-        if first + last < blocks:
-            middle = self._ordinary_blocks(q[:, :, first : blocks - last], k, v, lengths, first)
-            out = torch.cat([out[:, :, :first], middle, out[:, :, first:]], dim=2)
-        return out.flatten(2, 3)[:, :, :tokens]
-
-    def _global_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> Tensor:
-        """Attend from global blocks to all keys."""
-        keys = torch.arange(k.size(2) * self.block, device=q.device)
-        key_mask = None if lengths is None else keys < lengths[:, None]  # (1 or B, S)
-        mask = AttentionMask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
-        dropout = self.dropout if self.training else 0.0
-        q, k, v = (x.flatten(2, 3) for x in (q, k, v))
-        out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=dropout)
-        return out.unflatten(2, (-1, self.block))
-
-    def _ordinary_blocks(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, first: int) -> Tensor:
-        """Attend from the blocks that begin at number `first` to the blocks in their rows of the plan."""
-        rows = block_plan(self.pattern, k.size(2))[first : first + q.size(2)]
-        within = torch.arange(self.block, device=q.device)
-
-        def hidden(_: slice, seen: Tensor) -> Tensor | None:
-            if lengths is None:
-                return None
-            place = (seen[..., None] * self.block + within).flatten(1)  # (c, K)
-            return (place >= lengths[:, None, None])[:, None, :, None]  # (1 or B, 1, c, 1, K)
-
-        return self._attend_blocks(q, k, v, rows, hidden)
-
-
-def _check(layout: Layout) -> None:
-    if layout.mask.causal or layout.mask.documents is not None:
-        raise InputError(
-            "BigBird attention works on whole rows: it needs one text per row and cannot be used in a decoder."
-        )

@@ -296,7 +296,7 @@ class Stack(ExposedModule):
             if each is not None:
                 each.precompute()
         for layer in self.layers:
-            cast(Block, layer).attention.positions.prepare(x, layout)
+            cast(Block, layer).attention.prepare(x, layout)
 
     @property
     def last_norm(self) -> nn.Module:
