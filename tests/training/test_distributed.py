@@ -143,7 +143,11 @@ def model(**settings: Any) -> Config:
         ({"heads": 2, "width": 32}, "4 processes cannot share model.heads = 2 equally; choose numbers of which one"),
         ({"heads": 4, "kv_heads": 2, "width": 32}, "4 processes cannot share model.kv_heads = 2 equally"),
         ({"heads": 4, "width": 32, "feed_forward": 30}, "4 processes cannot share model.feed_forward = 30 equally"),
-        ({"positions": "relative"}, "cannot share heads with model.positions = 'relative'; use sinusoidal, learned,"),
+        ({"positions": "syntax"}, "cannot share heads with model.positions = 'syntax'; use sinusoidal, learned,"),
+        (
+            {"positions": "relative", "positions.per_head": "true"},
+            "cannot share heads with model.positions.per_head = true; set it to false, or use",
+        ),
         ({"attention": "linformer"}, "cannot share heads with model.attention = 'linformer'; use full, window, or"),
         ({"kind": "recurrent-encoder-decoder"}, "cannot share the layers of model.kind = 'recurrent-encoder-decoder'"),
     ],

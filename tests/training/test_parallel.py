@@ -32,6 +32,8 @@ GPT = [
     "tokenizer.kind=byte-level",
     "data.context_length=16",
 ]
+ALIBI = [*(setting for setting in GPT if "positions" not in setting), "model.positions=alibi"]
+RELATIVE = [*TRANSLATION, "model.positions=relative", "model.positions.max_distance=3"]
 RDROP = ["model.dropout=0.1", "training.rdrop=1.0"]
 STEEP = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
 LAYOUTS = {
@@ -41,6 +43,7 @@ LAYOUTS = {
     "both": ["training.parallel=fsdp", "training.parallel.tensor_size=2"],
 }
 TWO = [("translation", "ddp"), ("translation", "fsdp"), ("translation", "tensor"), ("gpt", "fsdp"), ("gpt", "tensor")]
+TWO += [("relative", "tensor"), ("alibi", "tensor")]
 HALF, WHOLE = "training.steps=2", "training.steps=4"
 pytestmark = pytest.mark.slow
 
@@ -50,10 +53,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("data")
     text = folder / "text.txt"
     text.write_text("".join(f"{source} {target}\n\n" for source, target in pairs(200)))
-    return {"translation": write_pairs(folder / "pairs.tsv"), "gpt": text}
+    pairs_file = write_pairs(folder / "pairs.tsv")
+    return {"translation": pairs_file, "gpt": text, "relative": pairs_file, "alibi": text}
 
 
-SETTINGS = {"translation": TRANSLATION, "gpt": GPT}
+SETTINGS = {"translation": TRANSLATION, "gpt": GPT, "relative": RELATIVE, "alibi": ALIBI}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from regard.nn.attention import AttentionKernel
 from regard.nn.cache import KeyValueCache
 from regard.nn.functional import at_least_float32, merge_heads, split_heads
 from regard.nn.layout import Layout, Tokens
-from regard.nn.positions import Positions
+from regard.nn.positions import Positions, Shared
 from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, bias_name, linear_matrices, tap_point
 
 
@@ -74,8 +74,11 @@ class MultiHeadAttention(ExposedModule):
         """The linear layers that compute several projections at once, by name, with the width of each projection."""
         raise NotImplementedError
 
-    def keep_heads(self, parts: int) -> None:
-        """Compute one of `parts` equal shares of the heads; the rows of the projections must be divided likewise."""
+    def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
+        """Compute one of `parts` equal shares of the heads; the rows of the projections must be divided likewise.
+
+        `shared` marks parameters that all processes use, each for its heads.
+        """
         self.heads //= parts
         self.kv_heads //= parts
         self._heads = tuple(heads // parts for heads in self._heads)
@@ -190,6 +193,10 @@ class SelfAttention(MultiHeadAttention):
         bias = self.positions.bias(q, layout)
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
+
+    def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
+        super().keep_heads(rank, parts, shared)
+        self.positions.keep_heads(rank, parts, shared)
 
     def prepare(self, x: Tensor, layout: Layout) -> None:
         """Compute what layers share and keep it in the layout, ahead of compiled blocks; x are states (B, T, C)."""

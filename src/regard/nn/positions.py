@@ -18,7 +18,7 @@ B batch · H heads · T queries · S keys · D width of a query or key · E widt
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
@@ -28,6 +28,9 @@ from regard.errors import InputError
 from regard.nn.functional import matmul_dtype
 from regard.nn.layout import Layout, Tokens
 from regard.nn.taps import ExposedModule, Matrix, Point, Tap, tap_point
+
+Shared = Callable[[Tensor], Tensor]
+"""Returns a parameter that several processes use for different heads, so that their gradients of it are summed."""
 
 
 class Positions(ExposedModule):
@@ -44,6 +47,9 @@ class Positions(ExposedModule):
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
         """Return the object for the other hooks in one self-attention layer, whose scores are multiplied by `scale`."""
         return Positions()
+
+    def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
+        """Compute the heads of one of `parts` processes; `shared` marks parameters that all of them use."""
 
     def prepare(self, x: Tensor, layout: Layout) -> None:
         """Compute what the other hooks of all layers share and keep it in the layout; x are states (B, T, C).
@@ -167,6 +173,10 @@ class AlibiPositions(Positions):
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return AlibiPositions(heads)
 
+    def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
+        count = len(self.slopes) // parts
+        self.slopes = self.slopes[rank * count : (rank + 1) * count]
+
     def prepare(self, x: Tensor, layout: Layout) -> None:
         self.bias(x.to(matmul_dtype(x)), layout)
 
@@ -235,22 +245,29 @@ class RelativeVectors(Positions):
         self.max_distance = max_distance
         self.heads = heads
         self.scale = scale
+        self._shared: Shared = lambda table: table
         shape = (heads, 2 * max_distance + 1) if per_head else (2 * max_distance + 1,)
         self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
         self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
+
+    def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
+        if self.keys.dim() == 3:
+            raise NotImplementedError("tables per head cannot be divided among processes")
+        self.heads //= parts
+        self._shared = shared
 
     def prepare(self, x: Tensor, layout: Layout) -> None:
         self._rows(layout)
 
     def bias(self, q: Tensor, layout: Layout) -> Tensor:
-        products = q @ self.keys.mT * self.scale  # (B, H, T, R)
+        products = q @ self._shared(self.keys).mT * self.scale  # (B, H, T, R)
         rows = self._rows(layout)
         return products.gather(-1, rows.expand(*products.shape[:-1], rows.size(-1)))  # (B, H, T, S)
 
     def mix(self, weights: Tensor, layout: Layout) -> Tensor:
         sums = weights.new_zeros(*weights.shape[:-1], self.values.size(-2))  # (B, H, T, R)
         sums = sums.scatter_add(-1, self._rows(layout).expand_as(weights), weights)
-        return sums @ self.values  # (B, H, T, E)
+        return sums @ self._shared(self.values)  # (B, H, T, E)
 
     def flops(self) -> int:
         return 2 * self.heads * (2 * self.max_distance + 1) * (self.keys.size(-1) + self.values.size(-1))

@@ -11,7 +11,9 @@ whole heads. Parameters keep the name of the fused one, with `parts.0.` and so o
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from regard.config import Config, FsdpConfig, TensorConfig, TransformerConfig
+from regard.config import Config, FsdpConfig, RelativePositionsConfig, TensorConfig, TransformerConfig
 from regard.errors import ConfigError
 from regard.models.folder import assign_tensors, named_tensors
 from regard.models.network import Network
@@ -38,7 +40,8 @@ from regard.training.distributed import ProcessGroup, canonical_name, whole_tens
 from regard.training.parallel import Parallelism, Tensors
 from regard.training.sharded_checkpoint import ShardedSaver, load_into, prepare_optimizer
 
-PLAIN_POSITIONS = ("sinusoidal", "learned", "rotary", "none")  # without a parameter or slope per head
+# without parameters per head
+DIVISIBLE_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 PLAIN_ATTENTION = ("full", "window")  # without parameters, and the same for all heads
 
 
@@ -181,7 +184,7 @@ def check_tensor_parallel(config: Config, size: int) -> None:
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"{key} the layers of model.kind = {model.kind!r}; use training.parallel = 'fsdp' or 'ddp'.")
     for name, value in (("positions", model.positions), ("attention", model.attention)):
-        allowed = PLAIN_POSITIONS if name == "positions" else PLAIN_ATTENTION
+        allowed = DIVISIBLE_POSITIONS if name == "positions" else PLAIN_ATTENTION
         if value.kind not in allowed:
             raise ConfigError(
                 f"{key} heads with model.{name} = {value.kind!r}; use {', '.join(allowed)}, or "
@@ -189,6 +192,11 @@ def check_tensor_parallel(config: Config, size: int) -> None:
             )
     if model.qk_norm:
         raise ConfigError(f"{key} heads with model.qk_norm = true; use training.parallel = 'fsdp' without tensor_size.")
+    if isinstance(model.positions, RelativePositionsConfig) and model.positions.per_head:
+        raise ConfigError(
+            f"{key} heads with model.positions.per_head = true; set it to false, or use training.parallel = 'fsdp' "
+            "without tensor_size."
+        )
     sizes = {"heads": model.heads, "kv_heads": model.kv_heads or model.heads, "feed_forward": model.feed_forward}
     for name, number in sizes.items():
         if number % size:
@@ -221,10 +229,29 @@ def divide_heads(block: Block, mesh: DeviceMesh) -> None:
     """Give each process of a one-dimensional mesh equally many heads and hidden units of a block."""
     for attention in block.modules():
         if isinstance(attention, MultiHeadAttention):
-            attention.keep_heads(mesh.size())
+            attention.keep_heads(mesh.get_local_rank(), mesh.size(), partial(_sum_gradients, mesh.get_group()))
             _divide(attention, attention.fused_projections, mesh)
     if block.feed_forward is not None:
         _divide(block.feed_forward, getattr(block.feed_forward, "fused_projections", {}), mesh)
+
+
+def _sum_gradients(group: torch.distributed.ProcessGroup, parameter: Tensor) -> Tensor:
+    """Return a parameter whose gradients are summed over the processes of a group, each of which has other heads."""
+    summed: Tensor = _SumGradients.apply(parameter, group)  # type: ignore[no-untyped-call]
+    return summed
+
+
+class _SumGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: torch.distributed.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(gradient, group=ctx.group)
+        return gradient, None
 
 
 def _divide(layer: nn.Module, fused: Mapping[str, Sequence[int]], mesh: DeviceMesh) -> None:
