@@ -56,6 +56,11 @@ def test_json_round_trip(preset: str) -> None:
         ("model.heads=200", "model.heads = 200 does not divide model.width = 128: use 128."),
         ("model.widht=64", "model.widht is not a setting; did you mean model.width?"),
         (
+            "training.batch_ramp_steps=10",
+            "training.batch_ramp_steps = 10 needs training.gradient_accumulation above 1, to which the number of "
+            "batches per update grows: set it, with smaller training.batch_tokens.",
+        ),
+        (
             "training.optimizer.betas=0.9",
             "training.optimizer.betas is not a setting; did you mean training.optimizer.beta2?",
         ),

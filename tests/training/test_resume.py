@@ -693,3 +693,16 @@ def test_a_pipe_among_prepared_data_is_an_error(name: str, half: Path, data: Pat
     os.mkfifo(path)
     message = f"{path}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
     assert resume_error(half, data, "training.steps=8") == message
+
+
+@pytest.mark.slow
+def test_a_batch_ramp_takes_the_batches_in_order_and_resumes_exactly(data: Path, tmp_path: Path) -> None:
+    ramp = ("training.gradient_accumulation=4", "training.batch_ramp_steps=8")  # 1 1 1 2 2 2 3 3 4 …
+    whole = run(tmp_path / "whole", data, "training.steps=10", *ramp)
+    single = run(tmp_path / "single", data, "training.steps=23")
+    tokens = [{line["step"]: line["tokens"] for line in lines(out) if "tokens" in line} for out in (whole, single)]
+    batches = {1: 1, 3: 3, 6: 9, 8: 15, 10: 23}
+    assert {step: tokens[0][step] for step in batches} == {step: tokens[1][count] for step, count in batches.items()}
+    run(tmp_path / "halves", data, "training.steps=5", *ramp)
+    halves = run(tmp_path / "halves", data, "training.steps=10", *ramp, resume=True)
+    assert numbers(halves)[-1] == numbers(whole)[-1]

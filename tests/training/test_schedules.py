@@ -1,4 +1,6 @@
-"""Learning-rate schedules: formulas, warmup and minimum."""
+"""Schedules: formulas of learning rates, warmup and minimum, and batches per update."""
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -6,11 +8,13 @@ from hypothesis import strategies as st
 
 from regard.config import WsdScheduleConfig
 from regard.training.schedules import (
+    batches_of_update,
     build_schedule,
     constant,
     cosine,
     inverse_square_root,
     paper_peak,
+    updates_of_batches,
     warmup_stable_decay,
 )
 
@@ -51,3 +55,16 @@ def test_a_decay_that_overlaps_warmup_stays_below_both() -> None:
     learning_rate = warmup_stable_decay(1.0, 50, 100, decay=100)
     assert learning_rate(25) == pytest.approx(0.5)
     assert learning_rate(60) == pytest.approx(0.4)
+
+
+@given(accumulation=st.integers(1, 20), ramp=st.integers(0, 40), batches=st.integers(1, 300))
+def test_a_ramp_grows_by_one_to_the_full_batch_and_uses_the_same_batches(
+    accumulation: int, ramp: int, batches: int
+) -> None:
+    counts = [batches_of_update(step, accumulation, ramp) for step in range(1, ramp + 400)]
+    assert counts[0] == (1 if ramp else accumulation)
+    assert set(counts[ramp:]) == {accumulation}
+    assert all(after - before >= 0 for before, after in pairwise(counts))
+    assert ramp < accumulation or all(after - before <= 1 for before, after in pairwise(counts))
+    steps = updates_of_batches(batches, accumulation, ramp)
+    assert sum(counts[: steps - 1]) < batches <= sum(counts[:steps])

@@ -66,6 +66,8 @@ class TrainingConfig(BaseConfig):
     """Tokens per batch, padding included; the longer side of a pair counts."""
     gradient_accumulation: Size = 1
     """Batches whose gradients are summed for one update; the number of processes does not change the result."""
+    batch_ramp_steps: Count = 0
+    """Steps in which the batches per update grow from 1 to `gradient_accumulation`; 0 turns it off."""
     label_smoothing: Probability = 0.1
     """Probability mass spread over the vocabulary in the target distribution (§5.4)."""
     rdrop: NonNegativeFloat = 0.0
@@ -121,6 +123,16 @@ class TrainingConfig(BaseConfig):
     """Division among processes: `ddp`, `fsdp`, `tensor` or a registered one; a single process ignores it."""
     collective_timeout_minutes: PositiveFloat = 10.0
     """Minutes after which a run fails if one of its processes does not take part in an exchange of gradients."""
+
+    @field_validator("batch_ramp_steps")
+    @classmethod
+    def _check_ramp_has_an_end(cls, steps: int, info: ValidationInfo) -> int:
+        if steps and info.data.get("gradient_accumulation") == 1:
+            raise ValueError(
+                "needs training.gradient_accumulation above 1, to which the number of batches per update grows: set "
+                "it, with smaller training.batch_tokens"
+            )
+        return steps
 
     @field_validator("parameter_groups")
     @classmethod

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: functions from the step, counted from 1, to the learning rate."""
+"""Schedules by the step, counted from 1: learning rates, and the number of batches per update."""
 
 import math
 from collections.abc import Callable
@@ -100,3 +100,25 @@ def warmup_stable_decay(peak: float, warmup: int, steps: int, decay: int, minimu
         return min(decayed, peak * step / warmup) if step < warmup else decayed
 
     return learning_rate
+
+
+def batches_of_update(step: int, accumulation: int, ramp_steps: int = 0) -> int:
+    """The number of batches of a step: 1 at the first, `accumulation` after `ramp_steps`, evenly in between.
+
+    >>> [batches_of_update(step, 4, ramp_steps=8) for step in range(1, 11)]
+    [1, 1, 1, 2, 2, 2, 3, 3, 4, 4]
+    """
+    return accumulation if step > ramp_steps else 1 + (accumulation - 1) * (step - 1) // ramp_steps
+
+
+def updates_of_batches(batches: float, accumulation: int, ramp_steps: int = 0) -> int:
+    """The number of steps in which at least so many batches are used.
+
+    >>> updates_of_batches(10, 4), updates_of_batches(10, 4, ramp_steps=8), updates_of_batches(30, 4, ramp_steps=8)
+    (3, 7, 12)
+    """
+    for step in range(1, ramp_steps + 1):
+        batches -= batches_of_update(step, accumulation, ramp_steps)
+        if batches <= 0:
+            return step
+    return ramp_steps + math.ceil(batches / accumulation)

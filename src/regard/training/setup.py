@@ -37,6 +37,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.steps",
     "training.epochs",
     "training.gradient_accumulation",
+    "training.batch_ramp_steps",
     "training.label_smoothing",
     "training.rdrop",
     "training.balance_classes",

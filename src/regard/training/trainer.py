@@ -26,7 +26,7 @@ from regard.training.optimizers import DivergedError, LossScaler, build_optimize
 from regard.training.parallel import Parallelism
 from regard.training.run import Callback
 from regard.training.run_folder import RunFolder
-from regard.training.schedules import build_schedule
+from regard.training.schedules import batches_of_update, build_schedule, updates_of_batches
 from regard.training.shutdown import StopRequest
 from regard.training.task import ALL_WORK, BoundTask, ValidationResult, shared_work
 
@@ -129,7 +129,9 @@ class Trainer:
         if training.epochs is None:
             return training.steps
         batches = training.epochs * self.task.batches_per_epoch
-        return min(training.steps, math.ceil(batches / training.gradient_accumulation))
+        return min(
+            training.steps, updates_of_batches(batches, training.gradient_accumulation, training.batch_ramp_steps)
+        )
 
     # one step
 
@@ -140,11 +142,12 @@ class Trainer:
         if self._batches is None:
             group, built = self.parallel.data, self.task.batches(state.position)
             self._batches = prefetched(built, training.prefetch, group.rank, group.world_size, group.device)
+        step = state.step + 1
+        count = batches_of_update(step, training.gradient_accumulation, training.batch_ramp_steps)
         group = self.parallel.data
         usable = (item for item in self._batches if total_targets(item[1], group))  # False: all its tokens are unknown
-        batches_with_positions = list(islice(usable, training.gradient_accumulation))
+        batches_with_positions = list(islice(usable, count))
         position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
-        step = state.step + 1
         seed_step(training.seed, step, self.parallel.data.rank)  # processes that share layers draw the same numbers
         if not self.trained_network.training:  # after a validation; setting the mode of every module takes time
             self.objective.train()
