@@ -16,11 +16,9 @@ large before reading them.
 """
 
 import errno
-import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -186,6 +184,8 @@ def checksums_match(folder: Path) -> bool:
 
 
 def _size_and_digest(path: Path) -> list[int | str]:
+    import hashlib
+
     check_regular_file(path)
     with path.open("rb") as file:
         return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
@@ -236,7 +236,7 @@ def explain_write_errors(path: Path, *, remedy: str = "choose another place") ->
 def _temporary(path: Path, create: Callable[[Path], None], remove: Callable[[Path], None]) -> Iterator[Path]:
     """Create a temporary file or folder next to `path` and lock it; remove it at the end if it is still there."""
     while True:
-        temporary, lock = path.with_name(_prefix(path) + secrets.token_hex(6) + SUFFIX), None
+        temporary, lock = path.with_name(_prefix(path) + os.urandom(6).hex() + SUFFIX), None
         try:  # a signal may come between creating and locking it
             create(temporary)
             try:

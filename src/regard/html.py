@@ -9,7 +9,6 @@ text and gets escaped; a `Markup` is HTML and is inserted as it is.
 """
 
 from html import escape
-from importlib import resources
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # pages load nothing
 
@@ -111,4 +110,6 @@ def base_style() -> Markup:
 
 def package_file(package: str, name: str) -> Markup:
     """Return a stylesheet or script that is part of a package."""
+    from importlib import resources
+
     return Markup((resources.files(package) / name).read_text("utf-8"))

@@ -19,7 +19,6 @@ Choices that plugins cannot add to are `Literal` types here. `lazy_exports` impo
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from regard.errors import ConfigError
@@ -142,6 +141,8 @@ class Registry(Generic[T]):
         """Import the modules of the package, which register themselves, once."""
         package = self._package
         if package is not None:
+            from pkgutil import iter_modules
+
             for info in iter_modules(import_module(package).__path__):
                 import_module(f"{package}.{info.name}")
             self._package = None

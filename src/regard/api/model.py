@@ -9,9 +9,7 @@ from regard.api.base import check_texts, map_batches
 from regard.api.encoding import EncoderMethods
 from regard.api.generation import GenerationMethods
 from regard.api.translation import TranslationMethods
-from regard.data.readers.aligned import ParseSource, attach_parses
-from regard.data.readers.base import Pair
-from regard.data.syntax import Parse
+from regard.data.syntax import Parse, ParseSource
 from regard.decoding.options import (
     GenerationOptions,
     OutputConstraints,
@@ -157,6 +155,8 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         check_parses(self.config.model, has_parses=parses is not None)
         parse = None
         if parses is not None:
+            from regard.data.readers.aligned import attach_parses
+
             ((_, parse),) = attach_parses([text], parses)
         traced = TracedModel(self.cpu_network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder))
         return look(traced, text, options, target, parse)
@@ -174,6 +174,7 @@ class Model(TranslationMethods, GenerationMethods, EncoderMethods):
         return self._score_batch(list(_examples(iter(sources), checked, parses)))
 
     def _score_batch(self, examples: Sequence[tuple[str, str | None, Parse | None]]) -> list[TextScore]:
+        from regard.data.readers.base import Pair
         from regard.evaluation.likelihood import score_pairs, score_texts
 
         if self.config.model.translates:
@@ -266,6 +267,8 @@ def _examples(
     if parses is None:
         sources = ((text, None) for text in texts)
     else:
+        from regard.data.readers.aligned import attach_parses
+
         sources = ((text.strip(), parse) for text, parse in attach_parses(texts, parses))
     if targets is None:
         yield from ((text, None, parse) for text, parse in sources)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
-from regard.data.readers.aligned import ParseSource, attach_parses
+from regard.data.syntax import Parse, ParseSource
 from regard.decoding.domain import Domain, DomainCheck, read_domain
 from regard.decoding.engines import Engine, choose_engine, unsupported_search
 from regard.decoding.options import (
@@ -22,7 +22,6 @@ from regard.errors import ConfigError
 from regard.registry import EngineName, Precision, TextFormat
 
 if TYPE_CHECKING:
-    from regard.data.syntax import Parse
     from regard.decoding.logits_processors import LogitsProcessor
 
 TRANSLATION_ITERATOR_BATCH = 512  # texts of an iterator that are translated at once
@@ -302,8 +301,11 @@ def _translation_options(
 def _translate(
     translator: Translator, texts: list[str], options: TranslationOptions, parses: ParseSource | None
 ) -> list[Translation]:
-    attached = None if parses is None else [parse for _, parse in attach_parses(texts, parses)]
-    return translator.translate(texts, options, attached)
+    if parses is None:
+        return translator.translate(texts, options)
+    from regard.data.readers.aligned import attach_parses
+
+    return translator.translate(texts, options, [parse for _, parse in attach_parses(texts, parses)])
 
 
 def _translate_iterator(
@@ -314,8 +316,9 @@ def _translate_iterator(
             lambda batch: translator.translate(batch, options), texts, TRANSLATION_ITERATOR_BATCH
         )
     else:
+        from regard.data.readers.aligned import attach_parses
 
-        def translate_pairs(batch: "list[tuple[str, Parse | None]]") -> list[Translation]:
+        def translate_pairs(batch: list[tuple[str, Parse | None]]) -> list[Translation]:
             return translator.translate([text for text, _ in batch], options, [parse for _, parse in batch])
 
         translations = map_batches(translate_pairs, attach_parses(texts, parses), TRANSLATION_ITERATOR_BATCH)

@@ -1,8 +1,8 @@
 """The command `regard`: parse options, call the library and print results; one file per subcommand.
 
 This file has the table of commands, plugins, and the entry point, where errors become one message and an exit code, and
-signals clean up before they end the process. torch is not imported until a command needs it, so that `regard --help` is
-fast.
+signals clean up before they end the process. The module of a command is imported when the command is run or explained,
+and torch when it is needed, so that `regard --help` and `regard translate` start quickly.
 """
 
 import io
@@ -11,39 +11,17 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Thread, main_thread
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from regard.cli import (
-    batch,
-    classify,
-    compare,
-    config,
-    demo,
-    embed,
-    evaluate,
-    fill,
-    generate,
-    lab,
-    look,
-    model,
-    model_files,
-    plan,
-    plot,
-    prepare,
-    score,
-    serve,
-    train,
-    translate,
-)
-from regard.cli.help import Command, Group
+from regard.cli.help import CommandEntry, Group, LazyCommands
 from regard.cli.input_output import print_text
 from regard.cli.options import GLOBAL_PANEL, option
 from regard.errors import ConfigError, RegardError
@@ -54,42 +32,110 @@ SIGNAL_EXIT_CODE = 128  # a shell adds this to the number of the signal that end
 BROKEN_PIPE_EXIT_CODE = SIGNAL_EXIT_CODE + 13
 LOST_SIGNAL_SECONDS = 0.1
 
+COMMANDS: dict[str, CommandEntry] = {
+    "demo": CommandEntry(
+        "regard.cli.demo:run",
+        "Train an English-Italian translator on the built-in phrasebook, test it, and translate a few sentences.",
+    ),
+    "train": CommandEntry("regard.cli.train:run", "Train a model on your data.", command_class="TrainCommand"),
+    "prepare": CommandEntry("regard.cli.prepare:run", "Tokenize data ahead of training."),
+    "translate": CommandEntry(
+        "regard.cli.translate:run",
+        "Translate a text, or the lines of stdin or a file: one output line per input line, in order, or HTML.",
+    ),
+    "generate": CommandEntry(
+        "regard.cli.generate:run",
+        "Continue prompts. In a terminal and without a prompt, starts an interactive session.",
+    ),
+    "serve": CommandEntry(
+        "regard.cli.serve:run",
+        "Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md.",
+    ),
+    "fill": CommandEntry(
+        "regard.cli.fill:run", 'Fill the masks of lines such as "The man [MASK] a dinosaur.", in order.'
+    ),
+    "classify": CommandEntry(
+        "regard.cli.classify:run", "Print the label of each line of text, or of each pair of texts separated by a tab."
+    ),
+    "embed": CommandEntry(
+        "regard.cli.embed:run",
+        "Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs.",
+    ),
+    "evaluate": CommandEntry(
+        "regard.cli.evaluate:run",
+        "Evaluate a model on data: a translator by BLEU, chrF, TER and loss, a language model by loss and bits per "
+        "byte.",
+    ),
+    "score": CommandEntry(
+        "regard.cli.score:run",
+        "Print the log-probability (natural logarithm, end token included) of each translation or line of text.",
+    ),
+    "average": CommandEntry(
+        "regard.cli.model_files:average_models",
+        "Average the weights of models with equal networks and vocabularies, or of the last validations of a run.",
+        "AVERAGE_EXAMPLES",
+    ),
+    "compare": CommandEntry(
+        "regard.cli.compare:run",
+        "Train or load several models and print a table of size, speed, loss and BLEU; plot their validation curves.",
+    ),
+    "look": CommandEntry(
+        "regard.cli.look:run",
+        "Trace a forward pass: tokens, every layer and head, every decoding step, the search and the alignment.",
+    ),
+    "plot": CommandEntry(
+        "regard.cli.plot:run",
+        "Plot attention weights, word alignment and head costs of a model, or how attention and recurrence work.",
+    ),
+    "model": CommandEntry(
+        "regard.cli.model:run",
+        "Show the parts of a network with their parameters, FLOPs per token, and memory for training.",
+    ),
+    "plan": CommandEntry(
+        "regard.cli.plan:run",
+        "Estimate memory, communication and step time of each layout of devices, and recommend one.",
+    ),
+    "lab": CommandEntry(
+        "regard.cli.lab:run",
+        "Test a claim of the paper by an experiment on small networks; writes a figure, numbers and a page.",
+    ),
+    "import": CommandEntry(
+        "regard.cli.model_files:import_model",
+        "Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder.",
+        "IMPORT_EXAMPLES",
+    ),
+    "export": CommandEntry(
+        "regard.cli.model_files:export_model",
+        "Convert a model for CTranslate2 (fast on CPUs) or for Hugging Face transformers (Marian, GPT-2, BERT).",
+        "EXPORT_EXAMPLES",
+    ),
+    "batch": CommandEntry(
+        "regard.cli.batch:app", "Run a task over many files, with several processes or on a cluster."
+    ),
+    "config": CommandEntry("regard.cli.config:app", "Show settings."),
+}
+
+
+class CommandGroup(Group):
+    """All commands; each is imported when it is first used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": LazyCommands(COMMANDS)})
+
+    def summaries(self) -> dict[str, str]:
+        """Return the description of each command."""
+        return {name: entry.summary for name, entry in COMMANDS.items()}
+
+
 app = typer.Typer(
     name="regard",
-    cls=Group,
+    cls=CommandGroup,
     help='Train, run and inspect the Transformer of "Attention Is All You Need" and related models.',
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: dict[str, tuple[Callable[..., None], str]] = {  # function and end of `--help`
-    "demo": (demo.run, demo.EXAMPLES),
-    "train": (train.run, train.EXAMPLES),
-    "prepare": (prepare.run, prepare.EXAMPLES),
-    "translate": (translate.run, translate.EXAMPLES),
-    "generate": (generate.run, generate.EXAMPLES),
-    "serve": (serve.run, serve.EXAMPLES),
-    "fill": (fill.run, fill.EXAMPLES),
-    "classify": (classify.run, classify.EXAMPLES),
-    "embed": (embed.run, embed.EXAMPLES),
-    "evaluate": (evaluate.run, evaluate.EXAMPLES),
-    "score": (score.run, score.EXAMPLES),
-    "average": (model_files.average_models, model_files.AVERAGE_EXAMPLES),
-    "compare": (compare.run, compare.EXAMPLES),
-    "look": (look.run, look.EXAMPLES),
-    "plot": (plot.run, plot.EXAMPLES),
-    "model": (model.run, model.EXAMPLES),
-    "plan": (plan.run, plan.EXAMPLES),
-    "lab": (lab.run, lab.EXAMPLES),
-    "import": (model_files.import_model, model_files.IMPORT_EXAMPLES),
-    "export": (model_files.export_model, model_files.EXPORT_EXAMPLES),
-}
-COMMAND_CLASSES = {"train": train.TrainCommand}
-for _name, (_run, _examples) in COMMANDS.items():
-    app.command(_name, cls=COMMAND_CLASSES.get(_name, Command), epilog=_examples)(_run)
-app.add_typer(batch.app, name="batch")
-app.add_typer(config.app, name="config")
 
 
 def _print_version(requested: bool) -> None:
@@ -144,6 +190,7 @@ def main() -> None:
     """Run the command line of this process; errors that the user can fix are printed to stderr as one message."""
     # Idle OpenMP threads should sleep soon: with other programs running, spinning makes training many times slower.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch is imported, which is later
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # their search reads the metadata of all installed packages
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # regardless of the locale

@@ -1,17 +1,29 @@
-"""How commands are parsed and explained: several files after one option, and the text of `--help`.
+"""How commands are found, parsed and explained: lazy imports, several files after one option, the text of `--help`.
 
 Shells expand patterns, so that `--data a.txt b.txt` means `--data a.txt --data b.txt`. Help texts are printed as they
-are, and flags without a type.
+are, and flags without a type. The help of a group looks like that of a command, but is written here without rich, whose
+import takes longer than everything else in `regard --help`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from importlib import import_module
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import Any, NamedTuple
 
+import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.options import FILE
 from regard.errors import explain_missing_packages
+
+_DIM, _NAME, _RESET = "\x1b[2m", "\x1b[1;36m", "\x1b[0m"  # styles of a terminal: frames, names of options
+_ANSI = re.compile(r"\x1b\[[\d;]*m")
+_INDENT = {"initial_indent": " ", "subsequent_indent": " "}
 
 
 def repeat_file_options(
@@ -82,12 +94,84 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands; their descriptions are not markup either."""
+    """A group of commands."""
+
+    def summaries(self) -> dict[str, str]:
+        """Return the description of each command."""
+        return {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        with _plain_help(self, self.get_params(ctx), *self.commands.values()):
-            super().format_help(ctx, formatter)
+        """Print the help."""
+        panels: dict[str, list[list[str]]] = {"Options": []}
+        for option in self.get_params(ctx):
+            if not isinstance(option, TyperOption) or option.hidden:
+                continue
+            names = [name for name in option.opts if name.startswith("--")]
+            short = [name for name in option.opts if not name.startswith("--")]
+            row = [",".join(names), ",".join(short), option.metavar or "", option.help or ""]
+            panels.setdefault(option.rich_help_panel or "Options", []).append(row)
+        panels["Commands"] = [list(row) for row in self.summaries().items()]
+        width = get_terminal_size().columns
+        lines = ["", f" {self.get_usage(ctx)}", "", *wrap(self.help or "", width - 2, **_INDENT), ""]
+        for title, rows in panels.items():
+            lines += _panel(title, rows, width) if rows else []
+        text = "\n".join(lines)
+        print(text if _shows_colors() else _ANSI.sub("", text))
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is defined, and its description in the list of commands."""
+
+    path: str
+    """`module:function` of a command, `module:app` of a group."""
+    summary: str
+    """The first paragraph of its help, so that the list is printed without importing it."""
+    examples: str = "EXAMPLES"
+    """The name of the end of its `--help` in the same module."""
+    command_class: str = ""
+    """The name of its class in the same module; `Command` by default."""
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        module_name, _, attribute = self.path.partition(":")
+        module = import_module(module_name)
+        target = getattr(module, attribute)
+        if not isinstance(target, typer.Typer):
+            app = typer.Typer(add_completion=False)
+            command_class = getattr(module, self.command_class) if self.command_class else Command
+            app.command(name, cls=command_class, epilog=getattr(module, self.examples))(target)
+            return typer.main.get_command(app)
+        group = typer.main.get_group(target)
+        group.name = name
+        return group
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """Commands by name, each imported when it is first looked up."""
+
+    def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
+        self._entries: dict[str, Any] = dict(entries)
+
+    def __getitem__(self, name: str) -> Any:
+        entry = self._entries[name]
+        if isinstance(entry, CommandEntry):
+            entry = self._entries[name] = entry.load(name)
+        return entry
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._entries[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 @contextmanager
@@ -110,3 +194,28 @@ def _plain_help(owner: Any, parameters: Any, *commands: Any) -> Iterator[None]:
     finally:
         for part, name, value in originals:
             setattr(part, name, value)
+
+
+def _shows_colors() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _panel(title: str, rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield the lines of a box with a table, whose last column is wrapped; columns without text are left out.
+
+    >>> print("\\n".join(_ANSI.sub("", line) for line in _panel("Options", [["--beam", "Width of the beam."]], 28)))
+    ╭─ Options ────────────────╮
+    │ --beam  Width of the     │
+    │         beam.            │
+    ╰──────────────────────────╯
+    """
+    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    indent = sum(size + 2 for size in widths if size)
+    inner = width - 4
+    yield f"{_DIM}╭─ {title} {'─' * (inner - len(title) - 1)}╮{_RESET}"
+    for *cells, description in rows:
+        names = "".join(f"{cell:{size}}  " for cell, size in zip(cells, widths, strict=True) if size)
+        for number, line in enumerate(wrap(description, max(20, inner - indent)) or [""]):
+            shown = f"{_NAME}{names}{_RESET}" if number == 0 else " " * indent
+            yield f"{_DIM}│{_RESET} {shown}{line:{max(0, inner - indent)}} {_DIM}│{_RESET}"
+    yield f"{_DIM}╰{'─' * (width - 2)}╯{_RESET}"

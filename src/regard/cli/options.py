@@ -1,6 +1,5 @@
 """Options that several commands share, the panels of `--help`, and checks of option values."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,6 +157,8 @@ VerboseOption = Annotated[bool, option(OUTPUT_PANEL, "--verbose", "-v", help="Lo
 def log_engine_choice(verbose: bool) -> None:
     """Log the package's decisions to stderr if `verbose`."""
     if verbose:
+        import logging
+
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("regard: %(message)s"))
         logger = logging.getLogger("regard")

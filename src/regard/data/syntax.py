@@ -6,7 +6,8 @@ as a full stop does, so that it has the same position in every sentence.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 SYNTAX_FEATURES = ("depth", "preorder", "last_descendant")  # features of each token, for syntax positions
@@ -34,6 +35,7 @@ class ParsedWord(NamedTuple):
 
 
 Parse = tuple[ParsedWord, ...]
+ParseSource = str | Path | Iterable[str]  # a CoNLL-U file, or one CoNLL-U string for each text
 
 
 def tree_positions(heads: Sequence[int]) -> list[TreePosition]:

@@ -10,14 +10,14 @@ saved with the model; without them, as in imported models, every sentence is tra
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from regard.config import Config
 from regard.data.sentence_splitting import group_sentences, sentence_spans, split_sentences
-from regard.data.store import TokenColumn
 from regard.data.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.data.store import TokenColumn
 
 TOKEN_QUANTILE = 0.99  # of the lengths of training sources: longer lines are split
 SENTENCE_FRACTION = 1 / 500  # of training sources that must have as many sentences as a line that is not split
@@ -114,11 +114,13 @@ def _encode(texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[list[E
     return [[EncodedText(text, next(ids)) for text in line] for line in texts]
 
 
-def measure_lengths(sources: TokenColumn, tokenizer: Tokenizer) -> dict[str, int]:
+def measure_lengths(sources: "TokenColumn", tokenizer: Tokenizer) -> dict[str, int]:
     """Measure `data.trained_tokens` and `data.trained_sentences` on the sources of the training pairs.
 
     Sentences are counted in a sample, evenly spread over the pairs.
     """
+    import numpy as np
+
     lengths = sources.lengths
     sample = np.unique(np.linspace(0, len(lengths) - 1, min(MAX_SAMPLE, len(lengths))).astype(int))
     counts = np.array([len(split_sentences(tokenizer.decode(sources[n].tolist()))) for n in sample])

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from math import exp, isfinite
 
 from regard.config import Config, NetworkConfig
-from regard.data.html_text import HtmlText
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit, unwrap_lines
 from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.domain import DomainCheck
 from regard.decoding.engines import Engine, SearchRequest
-from regard.decoding.markup import with_marks
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
 from regard.decoding.segmentation import EncodedText, SplitRule, split_lines, split_rule
@@ -148,6 +146,9 @@ class Translator:
 
         Only texts with tags inside are translated with attention, which is slower.
         """
+        from regard.data.html_text import HtmlText
+        from regard.decoding.markup import with_marks
+
         plain, tokenizers = replace(options, format="text", unwrap=False), (self._source, self._target)
         documents = [HtmlText(text) for text in texts]
         marked = [text for document in documents for text in document.texts]

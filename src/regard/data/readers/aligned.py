@@ -13,10 +13,9 @@ from regard.data.lines import InvalidLines, Line, check_compression_on_error, re
 from regard.data.readers.base import Pair, check_pair
 from regard.data.readers.conll import ConlluSentence, parse_conllu, read_conllu
 from regard.data.remote import expand_patterns
-from regard.data.syntax import Parse, ParsedWord, tree_positions
+from regard.data.syntax import Parse, ParsedWord, ParseSource, tree_positions
 from regard.errors import DataError
 
-ParseSource = str | Path | Iterable[str]  # a CoNLL-U file, or one CoNLL-U string for each text
 T = TypeVar("T")
 
 
