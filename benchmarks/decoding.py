@@ -81,12 +81,13 @@ class DecodingMeasurement:
 # --- translation ------------------------------------------------------------------------------------------------------
 
 
-def regard_translator(case: TranslationCase, engine: Any, precision: Any) -> Translate:
+def regard_translator(case: TranslationCase, engine: Any, precision: Any, patience: float | None = None) -> Translate:
     """Return regard's translator."""
     import regard
 
     model = regard.load(case.model)
-    options = TranslationOptions(SearchOptions(beam=case.beam), split_sentences=False)
+    search = SearchOptions(beam=case.beam, patience=patience)
+    options = TranslationOptions(search, split_sentences=False, details=False)
     translator = model.translator(options, engine=engine, precision=precision)
     return lambda lines: [translation.text for translation in translator.translate(lines, options)]
 
@@ -147,6 +148,7 @@ def ctranslate2_translator(case: TranslationCase, *, best: bool, patience: float
 
 TRANSLATORS: dict[str, Callable[[TranslationCase], Translate]] = {
     "regard (auto: CTranslate2, int8)": lambda case: regard_translator(case, "auto", "int8"),
+    "regard, search=fast": lambda case: regard_translator(case, "auto", "int8", patience=1.0),
     "regard (CTranslate2, float32)": lambda case: regard_translator(case, "ctranslate2", "float32"),
     "regard (torch, float32)": lambda case: regard_translator(case, "torch", "float32"),
     "CTranslate2 int8, defaults": lambda case: ctranslate2_translator(case, best=False),

@@ -30,11 +30,13 @@ Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "swish"]
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Pooling = Literal["mean", "first", "first-dense"]
 Precision = Literal["int8", "float32"]  # of the weights of CTranslate2
+SearchName = Literal["exact", "fast"]  # when beam search stops
 TextFormat = Literal["text", "html"]
 
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
 TEXT_FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
 
 

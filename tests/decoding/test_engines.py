@@ -298,3 +298,15 @@ def test_an_engine_that_does_not_support_the_options_is_refused(translator: Path
     with pytest.raises(ConfigError) as error:
         model.translate("w4", engine="onnx")  # type: ignore[call-overload]
     assert str(error.value) == "there is no engine 'onnx'; the engines are auto, torch and ctranslate2."
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_fast_search_stops_after_as_many_hypotheses_as_the_beam_has(engine: EngineName, translator: Path) -> None:
+    model = regard.load(translator)
+    texts = ["w5 w6", "w7 w8 w9 w10", "w4"]
+    fast = model.translate(texts, search="fast", max_tokens=12, engine=engine)
+    assert fast == model.translate(texts, patience=1.0, max_tokens=12, engine=engine)
+    with pytest.raises(ConfigError, match="search is 'fast', which is a patience of 1, but patience is 2; remove one"):
+        model.translate(texts, search="fast", patience=2.0)
+    with pytest.raises(ConfigError, match="search is 'quick'; it should be exact or fast"):
+        model.translate(texts, search="quick")  # type: ignore[call-overload]

@@ -80,6 +80,16 @@ def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
     assert [found.text for found in ready.translate([], TranslationOptions())] == []
 
 
+@pytest.mark.parametrize("split", [None, True, False])
+def test_texts_without_details_are_the_same(split: bool | None) -> None:
+    ready, _ = translator()
+    lines = ["one two. Three!", "", "  ", "  --- ", "four 5.\n\n6", "one. --- two.", "six seven eight nine ten, " * 9]
+    options = TranslationOptions(split_sentences=split, max_source_tokens=20)
+    full, short = ready.translate(lines, options), ready.translate(lines, replace(options, details=False))
+    assert [(line.source, line.text, line.parts) for line in full] == [(t.source, t.text, t.parts) for t in short]
+    assert not any(line.sentences for line in short)
+
+
 def test_sentences_without_letters_are_copied() -> None:
     ready, engine = translator()
     lines = ["---", " 00:00:01,000 --> 00:00:04,000", ".", "|---|:-:|", "two 3.", "4. one two."]

@@ -135,6 +135,10 @@ def test_messages_are_readable_as_they_are_sent(server: RunningServer) -> None:
             {"text": "w4", "n_best": 2, "beam": 4, "patience": 0.25},
             "patience: 0.25 times a beam of 4 ends the search before n_best = 2 hypotheses are finished; raise it.",
         ),
+        (
+            {"text": "w4", "search": "fast", "patience": 2},
+            "search is 'fast', which is a patience of 1, but patience is 2; remove one.",
+        ),
         ({"text": "w4", "max_tokens": 1001}, "max_tokens: 1,001 exceeds this server's limit of 1,000; reduce it."),
         (
             {"text": "w4", "min_tokens": 9, "max_tokens": 8},

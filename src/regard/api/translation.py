@@ -1,7 +1,6 @@
 """`Model.translate` and `Model.translate_detailed`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
@@ -19,7 +18,7 @@ from regard.decoding.options import (
 from regard.decoding.results import Translation
 from regard.decoding.translator import Translator
 from regard.errors import ConfigError
-from regard.registry import EngineName, Precision, TextFormat
+from regard.registry import EngineName, Precision, SearchName, TextFormat
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor
@@ -34,6 +33,7 @@ class TranslateKeywords(TypedDict, total=False):
     length_penalty: float | None
     coverage_penalty: float
     patience: float | None
+    search: SearchName
     n_best: int
     min_tokens: int
     max_tokens: int | None
@@ -58,6 +58,10 @@ class TranslationMethods(ModelBase):
     def _engines(self) -> dict[tuple[str, str], Engine]:
         return {}
 
+    @cached_property
+    def _translators(self) -> dict[Engine, Translator]:
+        return {}
+
     @overload
     def translate(self, texts: str, **keywords: Unpack[TranslateKeywords]) -> str: ...  # type: ignore[overload-overlap]  # str is a Sequence[str]
 
@@ -75,6 +79,7 @@ class TranslationMethods(ModelBase):
         length_penalty: float | None = None,
         coverage_penalty: float = 0.0,
         patience: float | None = None,
+        search: SearchName = "exact",
         n_best: int = 1,
         min_tokens: int = 1,
         max_tokens: int | None = None,
@@ -100,6 +105,7 @@ class TranslationMethods(ModelBase):
                 default, usually 0.6.
             coverage_penalty: β of the coverage penalty; larger values penalize source tokens with little attention.
             patience: Stop a search after `patience · beam` finished hypotheses; None: when no open one can win.
+            search: "exact", or "fast", which stops after `beam` finished hypotheses.
             n_best: Alternatives per sentence that the search keeps; `translate_detailed` returns them.
             min_tokens: Minimum number of tokens of a sentence.
             max_tokens: Maximum number of tokens of a sentence; None: 50 more than its source, or the model's default.
@@ -130,14 +136,16 @@ class TranslationMethods(ModelBase):
             model.translate(["I love you.", "Where is the station?"], beam=8, suppress=["amo"])
         """
         options = _translation_options(
-            replace(
-                search_options(self.config.decoding, beam, length_penalty),
+            search_options(
+                self.config.decoding,
+                beam,
+                length_penalty,
+                search=search,
                 coverage_penalty=coverage_penalty,
                 patience=patience,
                 n_best=n_best,
+                constraints=OutputConstraints(min_tokens, max_tokens, logits_processors=tuple(logits_processors)),
             ),
-            min_tokens=min_tokens,
-            max_tokens=max_tokens,
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
@@ -146,7 +154,7 @@ class TranslationMethods(ModelBase):
             max_source_tokens=max_source_tokens,
             unwrap=unwrap,
             format=format,
-            logits_processors=logits_processors,
+            details=False,
         )
         checked = check_texts("translate", texts)
         translator = self.translator(options, engine=engine, precision=precision)
@@ -164,6 +172,7 @@ class TranslationMethods(ModelBase):
         length_penalty: float | None = None,
         coverage_penalty: float = 0.0,
         patience: float | None = None,
+        search: SearchName = "exact",
         n_best: int = 1,
         min_tokens: int = 1,
         max_tokens: int | None = None,
@@ -199,14 +208,16 @@ class TranslationMethods(ModelBase):
             [(alternative.text, alternative.score) for alternative in translation.sentences[0].alternatives]
         """
         options = _translation_options(
-            replace(
-                search_options(self.config.decoding, beam, length_penalty),
+            search_options(
+                self.config.decoding,
+                beam,
+                length_penalty,
+                search=search,
                 coverage_penalty=coverage_penalty,
                 patience=patience,
                 n_best=n_best,
+                constraints=OutputConstraints(min_tokens, max_tokens, logits_processors=tuple(logits_processors)),
             ),
-            min_tokens=min_tokens,
-            max_tokens=max_tokens,
             prefix=prefix,
             suppress=suppress,
             copy_unknown=copy_unknown,
@@ -215,7 +226,6 @@ class TranslationMethods(ModelBase):
             max_source_tokens=max_source_tokens,
             unwrap=unwrap,
             format=format,
-            logits_processors=logits_processors,
             token_scores=token_scores,
             attention=attention,
         )
@@ -233,8 +243,11 @@ class TranslationMethods(ModelBase):
             )
         obstacle = unsupported_search(options, self.config, is_ensemble=self.is_ensemble)
         name = choose_engine(engine, self.config, self._device_obstacle, obstacle)
-        engine_of_model = self._engine(name, precision)
-        return Translator(engine_of_model, self.config, self.tokenizer, self.target_tokenizer, self._domain_check)
+        chosen = self._engine(name, precision)
+        if chosen not in self._translators:
+            tokenizers = self.tokenizer, self.target_tokenizer
+            self._translators[chosen] = Translator(chosen, self.config, *tokenizers, self._domain_check)
+        return self._translators[chosen]
 
     @cached_property
     def domain(self) -> Domain | None:
@@ -268,8 +281,6 @@ class TranslationMethods(ModelBase):
 def _translation_options(
     search: SearchOptions,
     *,
-    min_tokens: int,
-    max_tokens: int | None,
     prefix: str,
     suppress: Sequence[str],
     copy_unknown: bool,
@@ -278,13 +289,12 @@ def _translation_options(
     max_source_tokens: int,
     unwrap: bool,
     format: TextFormat,
-    logits_processors: "Sequence[str | LogitsProcessor]",
     token_scores: bool = False,
     attention: bool = False,
+    details: bool = True,
 ) -> TranslationOptions:
-    constraints = OutputConstraints(min_tokens, max_tokens, logits_processors=tuple(logits_processors))
     return TranslationOptions(
-        replace(search, constraints=constraints),
+        search,
         split_sentences,
         max_source_tokens,
         prefix,
@@ -295,6 +305,7 @@ def _translation_options(
         copy_symbols,
         unwrap,
         format,
+        details,
     )
 
 

@@ -23,7 +23,6 @@ from regard.errors import explain_missing_packages
 
 _DIM, _NAME, _RESET = "\x1b[2m", "\x1b[1;36m", "\x1b[0m"  # styles of a terminal: frames, names of options
 _ANSI = re.compile(r"\x1b\[[\d;]*m")
-_INDENT = {"initial_indent": " ", "subsequent_indent": " "}
 
 
 def repeat_file_options(
@@ -112,7 +111,7 @@ class Group(TyperGroup):
             panels.setdefault(option.rich_help_panel or "Options", []).append(row)
         panels["Commands"] = [list(row) for row in self.summaries().items()]
         width = get_terminal_size().columns
-        lines = ["", f" {self.get_usage(ctx)}", "", *wrap(self.help or "", width - 2, **_INDENT), ""]
+        lines = ["", f" {self.get_usage(ctx)}", "", *(f" {line}" for line in wrap(self.help or "", width - 2)), ""]
         for title, rows in panels.items():
             lines += _panel(title, rows, width) if rows else []
         text = "\n".join(lines)

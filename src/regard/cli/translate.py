@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,6 +76,15 @@ def run(
         float | None,
         option(DECODING_PANEL, help="Stop when this many times the beam width of hypotheses have finished."),
     ] = None,
+    search: Annotated[
+        str,
+        option(
+            DECODING_PANEL,
+            help="When beam search stops: exact, when no open hypothesis can win; fast, after as many finished ones as "
+            "the beam has.",
+            metavar="NAME",
+        ),
+    ] = "exact",
     n_best: Annotated[
         int, option(DECODING_PANEL, help="Translations per sentence, printed as number ||| text ||| score.")
     ] = 1,
@@ -134,7 +142,7 @@ def run(
     from regard.decoding.options import OutputConstraints, TranslationOptions, search_options
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
-    from regard.registry import TEXT_FORMATS
+    from regard.registry import SEARCHES, TEXT_FORMATS
 
     log_engine_choice(verbose)
     check_engine(engine, precision)
@@ -143,8 +151,11 @@ def run(
         check_text("--suppress", word)
     loaded = load(model, *(ensemble or []), device=device)
     options = TranslationOptions(
-        replace(
-            search_options(loaded.config.decoding, beam, length_penalty),
+        search_options(
+            loaded.config.decoding,
+            beam,
+            length_penalty,
+            search=check_choice("--search", search, SEARCHES),  # type: ignore[arg-type]
             coverage_penalty=coverage_penalty,
             patience=patience,
             n_best=n_best,
@@ -160,6 +171,7 @@ def run(
         copy_symbols=copy_symbols,
         unwrap=unwrap,
         format=check_choice("--format", text_format, TEXT_FORMATS),  # type: ignore[arg-type]
+        details=as_json or n_best > 1,
     )
     if text is not None:
         check_text("TEXT", text, empty=True)

@@ -39,6 +39,7 @@ SPECIAL_TOKEN_NAMES = {  # names of special tokens in tokenizers of other progra
     "start": ("[SOS]", "[BOS]", "<s>", "[CLS]", "<|startoftext|>"),
     "end": ("[EOS]", "</s>", "[SEP]", "<|endoftext|>"),
 }
+MIN_PARALLEL_TEXTS = 4  # waking the threads of the library takes longer than fewer texts
 MASK_TOKENS = (MASK_TOKEN, "<mask>")  # no other token can stand in for a missing one
 
 
@@ -60,6 +61,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of several texts, using all cores."""
+        if len(texts) < MIN_PARALLEL_TEXTS:
+            return [self.encode(text) for text in texts]
         encode_batch = self._fast.encode_batch_fast
         return [encoding.ids for encoding in guarded_call(self.location, encode_batch, texts, add_special_tokens=False)]
 
@@ -83,6 +86,12 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special tokens."""
         return guarded_call(self.location, self._fast.decode, ids)
+
+    def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of several lists of ids, using all cores."""
+        if len(rows) < MIN_PARALLEL_TEXTS:
+            return [self.decode(ids) for ids in rows]
+        return guarded_call(self.location, self._fast.decode_batch, rows)
 
     def decode_tokens(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, which need not be in the vocabulary."""

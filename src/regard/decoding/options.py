@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from regard.config import DecodingConfig
 from regard.errors import ConfigError
-from regard.registry import TEXT_FORMATS, TextFormat
+from regard.registry import SEARCHES, TEXT_FORMATS, SearchName, TextFormat
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor
@@ -111,9 +111,17 @@ GREEDY = SearchOptions(beam=1)
 
 
 def search_options(
-    decoding: DecodingConfig, beam: int | None = None, length_penalty: float | None = None
+    decoding: DecodingConfig,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    *,
+    search: SearchName = "exact",
+    coverage_penalty: float = 0.0,
+    patience: float | None = None,
+    n_best: int = 1,
+    constraints: OutputConstraints = SearchOptions.constraints,
 ) -> SearchOptions:
-    """Return options of beam search; those that are None are the model's defaults.
+    """Return options of beam search; a beam and a length penalty of None are the model's defaults.
 
     >>> search_options(DecodingConfig(length_penalty=1.0), beam=8).length_penalty
     1.0
@@ -121,7 +129,26 @@ def search_options(
     return SearchOptions(
         decoding.beam if beam is None else beam,
         decoding.length_penalty if length_penalty is None else length_penalty,
+        coverage_penalty,
+        search_patience(search, patience),
+        n_best,
+        constraints,
     )
+
+
+def search_patience(search: str, patience: float | None = None) -> float | None:
+    """Return the patience of a search by name: `fast` stops when as many hypotheses as the beam has are finished.
+
+    >>> search_patience("exact"), search_patience("fast"), search_patience("exact", 2.0)
+    (None, 1.0, 2.0)
+    """
+    if search not in SEARCHES:
+        raise ConfigError(f"search is {search!r}; it should be {' or '.join(SEARCHES)}.")
+    if search == "exact":
+        return patience
+    if patience is not None:
+        raise ConfigError(f"search is 'fast', which is a patience of 1, but patience is {patience:g}; remove one.")
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -193,6 +220,8 @@ class TranslationOptions:
     """Join the lines of a paragraph before they are translated; blank lines separate paragraphs."""
     format: TextFormat = "text"
     """`html`: translate the text between tags, and put inline tags back by word alignment."""
+    details: bool = True
+    """Return the sentences with tokens, scores and flags; False: texts only, which is faster."""
 
     def __post_init__(self) -> None:
         if self.format not in TEXT_FORMATS:

@@ -58,6 +58,7 @@ class Translator:
     ) -> None:
         self.engine = engine
         self.config = config
+        self._positions = config.model.max_length
         self._source = source
         self._target = target
         self._domain_check = domain_check or DomainCheck.of(None, source, config.tokens.unknown)
@@ -89,7 +90,22 @@ class Translator:
                     part.prefix = prefix
         self._search([part for line in encoded for part in line.parts], options)
         self._split_incomplete(encoded, options)
-        return [self._assemble(line, options) for line in encoded]
+        if options.details or options.search.n_best > 1 or options.copy_unknown:
+            return [self._assemble(line, options) for line in encoded]
+        return self._texts(encoded)
+
+    def _texts(self, lines: "Sequence[_EncodedLine]") -> list[Translation]:
+        """Return translations without sentences; all texts are detokenized at once."""
+        translated = [part for line in lines for part in line.parts if not part.is_copied]
+        texts = iter(self._target.decode_batch([part.hypotheses[0].ids for part in translated]))
+        translations = []
+        for line in lines:
+            if line.parts and all(part.is_copied for part in line.parts):
+                text = line.text  # unchanged, spaces included
+            else:
+                text = join_sentences([part.text if part.is_copied else next(texts) for part in line.parts])
+            translations.append(Translation(line.text, text, [], line.split_parts))
+        return translations
 
     def _search(self, parts: "Sequence[_Part]", options: TranslationOptions) -> None:
         """Find hypotheses for all parts that are not copied."""
@@ -119,7 +135,7 @@ class Translator:
                         line.parts.append(part)
                         continue
                     (sentences,) = split_lines([part.text], SplitRule(), self._source, 0)
-                    split = self._encode_line(part.text, sentences, options)
+                    split = self._encode_line(part.text, sentences, options, self._max_tokens(options))
                     next(piece for piece in split.parts if not piece.is_copied).prefix = part.prefix
                     line.parts += split.parts
                     line.split_parts += split.split_parts
@@ -149,7 +165,7 @@ class Translator:
         from regard.data.html_text import HtmlText
         from regard.decoding.markup import with_marks
 
-        plain, tokenizers = replace(options, format="text", unwrap=False), (self._source, self._target)
+        plain, tokenizers = replace(options, format="text", unwrap=False, details=True), (self._source, self._target)
         documents = [HtmlText(text) for text in texts]
         marked = [text for document in documents for text in document.texts]
         translations: dict[int, Translation] = {}
@@ -169,15 +185,19 @@ class Translator:
     def _encode(self, lines: Sequence[str], options: TranslationOptions) -> "list[_EncodedLine]":
         """Split lines into sentences, or groups of them, and tokenize all of them at once."""
         rule = split_rule(self.config, options.split_sentences)
-        split = split_lines(lines, rule, self._source, self._max_tokens(options))
-        return [self._encode_line(line, parts, options) for line, parts in zip(lines, split, strict=True)]
+        limit = self._max_tokens(options)
+        split = split_lines(lines, rule, self._source, limit)
+        return [self._encode_line(line, parts, options, limit) for line, parts in zip(lines, split, strict=True)]
 
     def _max_tokens(self, options: TranslationOptions) -> int:
         limit = options.max_source_tokens
-        return min(limit, (self.config.model.max_length or limit + 1) - 1)
+        return limit if self._positions is None else min(limit, self._positions - 1)
 
-    def _encode_line(self, line: str, encoded: list[EncodedText], options: TranslationOptions) -> "_EncodedLine":
-        parts, split_parts, max_tokens = list[_Part](), 0, self._max_tokens(options)
+    def _encode_line(
+        self, line: str, encoded: list[EncodedText], options: TranslationOptions, max_tokens: int
+    ) -> "_EncodedLine":
+        parts: list[_Part] = []
+        split_parts = 0
         for text, ids, sentences in encoded:
             if options.copy_symbols and not any(map(str.isalpha, text)):
                 parts.append(_Part(text, ids, is_copied=True))
@@ -206,6 +226,8 @@ class Translator:
     def _search_options(self, options: TranslationOptions) -> SearchOptions:
         """Add the suppressed words, and extra hypotheses where several that are found may have the same text."""
         search, constraints = options.search, options.search.constraints
+        if not options.suppress and search.n_best == 1 and not search.extra_hypotheses:
+            return search
         words = (*constraints.suppressed_words, *options.suppress)
         extra = search.beam if search.n_best > 1 else 0
         return replace(search, constraints=replace(constraints, suppressed_words=words), extra_hypotheses=extra)
@@ -278,7 +300,7 @@ class Translator:
         )
 
 
-@dataclass
+@dataclass(slots=True)
 class _Part:
     """One or more sentences, or a part of a sentence that was too long."""
 
@@ -291,7 +313,7 @@ class _Part:
     hypotheses: Sequence[Hypothesis] = ()
 
 
-@dataclass
+@dataclass(slots=True)
 class _EncodedLine:
     text: str
     parts: list[_Part]

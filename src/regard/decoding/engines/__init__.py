@@ -54,10 +54,15 @@ def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
 
     Without a `max_tokens`, it is the length of the source plus the model's `decoding.extra_tokens`: 50 (§6.1).
     """
-    max_tokens, positions = request.search.constraints.max_tokens, config.model.max_length
+    return limited_lengths(request, config.decoding.extra_tokens, config.model.max_length)
+
+
+def limited_lengths(request: SearchRequest, extra_tokens: int, positions: int | None) -> list[int]:
+    """Return the same, given these two values of the model, which take longer to look up than a sentence to count."""
+    max_tokens = request.search.constraints.max_tokens
     limits = []
     for source in request.sources:
-        limit = len(source) + 1 + config.decoding.extra_tokens if max_tokens is None else max_tokens
+        limit = len(source) + 1 + extra_tokens if max_tokens is None else max_tokens
         limits.append(limit if positions is None else min(limit, positions))
         if positions is not None and len(source) + 1 > positions:
             raise InputError(

@@ -13,10 +13,10 @@ from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from regard.config import Config
-from regard.decoding.engines import SearchRequest, max_target_lengths
+from regard.decoding.engines import SearchRequest, limited_lengths
 from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2, worker_count
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
@@ -48,6 +48,7 @@ class CTranslate2Engine:
         self.threads = worker_count(threads, device)
         self._folder = folder
         self._precision = precision
+        self._extra_tokens, self._positions = config.decoding.extra_tokens, config.model.max_length
 
     @cached_property
     def _model(self) -> LoadedCTranslate2:
@@ -57,9 +58,13 @@ class CTranslate2Engine:
     def _target_ids(self) -> dict[str, int]:
         return {token: token_id for token_id, token in enumerate(self._model.target_tokens)}
 
+    @cached_property
+    def _end(self) -> str:
+        return self._model.target_tokens[self.config.tokens.end]
+
     def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
         """Search in batches of sentences of similar length, all of them at the same time."""
-        limits = max_target_lengths(request, self.config)
+        limits = limited_lengths(request, self._extra_tokens, self._positions)
         results: list[list[Hypothesis]] = [[] for _ in request.sources]
         # CTranslate2 4.8 mixes up the attention of the first tokens of beams in a batch: use batches of one
         beam = request.search.beam
@@ -102,32 +107,39 @@ class CTranslate2Engine:
         The maximum length of a batch is that of its longest sentence. Hypotheses beyond the sentence's own limit are
         dropped; if none is left, the caller searches again with the sentence's own limit.
         """
-        end = self._model.target_tokens[self.config.tokens.end]
-        scores = result.scores or [0.0] * len(result.hypotheses)
+        tokens, scores = result.hypotheses, result.scores  # each access converts all of them
+        attention = result.attention or None
         exponent = _length_exponent(search)
-        outputs = [
-            _Output(tokens, score * len(tokens) ** exponent, n)
-            for n, (tokens, score) in enumerate(zip(result.hypotheses, scores, strict=True))
-        ]
         if search.beam == 1:  # greedy search generates the same tokens whatever the limit
-            unknown = nan if result.scores else 0.0
-            outputs = [_truncate(output, max_tokens, unknown) for output in outputs]
-        outputs = [output for output in outputs if len(output.tokens) <= max_tokens]
-        outputs = [output for output in outputs if output.tokens[-1] == end] or outputs
-        outputs.sort(key=lambda output: -search.score(output.log_probability, len(output.tokens)))
+            length = len(tokens[0])
+            total = scores[0] * length**exponent if scores else 0.0
+            if length > max_tokens:
+                return [
+                    self._hypothesis(tokens[0][:max_tokens], nan if scores else 0.0, search, attention and attention[0])
+                ]
+            return [self._hypothesis(tokens[0], total, search, attention and attention[0])]
+        outputs = []  # our score, log-probability, rank of CTranslate2
+        for rank, (row, score) in enumerate(zip(tokens, scores, strict=True)):
+            length = len(row)
+            if length <= max_tokens:
+                total = score * length**exponent
+                outputs.append((search.score(total, length), total, rank))
+        outputs = [output for output in outputs if tokens[output[2]][-1] == self._end] or outputs
+        outputs.sort(key=lambda output: -output[0])
         return [
-            self._hypothesis(output, result, search, end)
-            for output in outputs[: search.n_best + search.extra_hypotheses]
+            self._hypothesis(tokens[rank], total, search, attention and attention[rank])
+            for _, total, rank in outputs[: search.n_best + search.extra_hypotheses]
         ]
 
-    def _hypothesis(self, output: "_Output", result: Any, search: SearchOptions, end: str) -> Hypothesis:
-        ended = output.tokens[-1] == end
+    def _hypothesis(self, tokens: list[str], total: float, search: SearchOptions, attention: Any) -> Hypothesis:
+        ended = tokens[-1] == self._end
+        target_ids = self._target_ids
         return Hypothesis(
-            [self._target_ids[token] for token in (output.tokens[:-1] if ended else output.tokens)],
-            search.score(output.log_probability, len(output.tokens)),
-            output.log_probability,
+            [target_ids[token] for token in (tokens[:-1] if ended else tokens)],
+            search.score(total, len(tokens)),
+            total,
             ended,
-            attention=result.attention[output.rank][: len(output.tokens)] if result.attention else None,
+            attention=attention[: len(tokens)] if attention else None,
         )
 
     def _with_token_scores(self, request: SearchRequest, results: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
@@ -159,21 +171,6 @@ def _length_exponent(search: SearchOptions) -> float:
     is enough: the logarithm of ((5 + n) / 6)^α grows with that of n as α · n / (5 + n), which is ⅔ α at ten tokens.
     """
     return max(search.length_penalty * 2 / 3, 1e-6)
-
-
-class _Output(NamedTuple):
-    """A hypothesis of CTranslate2 and its rank in the result."""
-
-    tokens: list[str]
-    log_probability: float
-    rank: int
-
-
-def _truncate(output: _Output, max_tokens: int, unknown: float) -> _Output:
-    """Truncate a hypothesis; the log-probability of a truncated one is unknown."""
-    if len(output.tokens) <= max_tokens:
-        return output
-    return _Output(output.tokens[:max_tokens], unknown, output.rank)
 
 
 def _group_by_length(sources: Sequence[Sequence[int]], max_size: int, threads: int) -> Iterator[list[int]]:

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.domain import DomainFlag
-from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, TranslationOptions
-from regard.registry import TextFormat
+from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, TranslationOptions, search_patience
+from regard.registry import SearchName, TextFormat
 from regard.serving.access import check_request_key
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
@@ -39,6 +39,8 @@ class TranslateRequest(TextsRequest):
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
     patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
     """Stop the search when this multiple of the beam has finished."""
+    search: SearchName = "exact"
+    """When the search stops: `exact`, when no open hypothesis can win; `fast`, after `beam` finished ones."""
     min_tokens: Annotated[int, Field(ge=0, le=10**6)] = 1
     """Minimum tokens per sentence."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -140,11 +142,10 @@ def _options(body: TranslateRequest, service: Service, model: LoadedModel) -> Tr
             f"patience: {body.patience:g} times a beam of {search.beam} ends the search before n_best = {body.n_best} "
             "hypotheses are finished; raise it.",
         )
-    if (body.coverage_penalty, body.patience, body.min_tokens, body.max_tokens) != (0.0, None, 1, None):
+    patience = search_patience(body.search, body.patience)
+    if (body.coverage_penalty, patience, body.min_tokens, body.max_tokens) != (0.0, None, 1, None):
         constraints = OutputConstraints(body.min_tokens, body.max_tokens)
-        search = replace(
-            search, coverage_penalty=body.coverage_penalty, patience=body.patience, constraints=constraints
-        )
+        search = replace(search, coverage_penalty=body.coverage_penalty, patience=patience, constraints=constraints)
     return TranslationOptions(
         search,
         body.split_sentences,
