@@ -185,6 +185,7 @@ ENCODERS: dict[str, ModelConfig] = {
     "bidirectional, GRU, untied": BidirectionalLanguageModelConfig(
         **_RECURRENT, cell="gru", tie_output=False, output_bias=True, pooling="first-dense"
     ),
+    "bidirectional, ReLU pooling": BidirectionalLanguageModelConfig(**_RECURRENT, pooling="first-relu"),
     "bidirectional, classes": BidirectionalLanguageModelConfig(
         **_RECURRENT, head=ClassHeadConfig(labels=("bad", "good"))
     ),

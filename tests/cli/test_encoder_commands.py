@@ -143,7 +143,7 @@ def test_tagger_is_evaluated_with_spans(models: Path, tmp_path: Path) -> None:
         (
             ["embed", "classifier", "--pooling", "men"],
             2,
-            "--pooling men: should be mean, first or first-dense (did you mean mean?).",
+            "--pooling men: should be mean, first, first-dense or first-relu (did you mean mean?).",
         ),
         (
             ["embed", "classifier", "-o", "x.csv"],

@@ -190,7 +190,7 @@ def test_unsupported_settings_are_refused_by_name(
         (
             "activation_function",
             "quick_gelu",
-            "is not an activation that regard supports; it supports relu, gelu, gelu_python, gelu_new, "
+            "is not an activation that regard supports; it supports relu, relu2, gelu, gelu_python, gelu_new, "
             "gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, gelu_accurate, swish, silu",
         ),
     ],
@@ -205,7 +205,8 @@ def test_other_model_types_are_refused(model_type: Any, source: Path) -> None:
     write(source, "gpt2")
     (source / "config.json").write_text(json.dumps({"model_type": model_type}))
     assert import_error(source) == (
-        f"config.json: model_type = {json.dumps(model_type)} cannot be imported; regard imports bert, gpt2, marian."
+        f"config.json: model_type = {json.dumps(model_type)} cannot be imported; regard imports "
+        "bert, camembert, distilbert, gpt2, marian, roberta, roberta-prelayernorm, xlm-roberta."
     )
 
 

@@ -20,6 +20,7 @@ from regard.nn import (
     Positions,
     PostNorm,
     PreNorm,
+    ReLUPooling,
     SinusoidalPositions,
     Tap,
     TokenEmbedding,
@@ -134,6 +135,8 @@ def test_pooling_ignores_padding() -> None:
     assert FirstTokenPooling()(states[:, 1:]).tolist() == [[1.0, 2.0]]
     dense = DensePooling(2)
     torch.testing.assert_close(dense(states, mask), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
+    rectified = ReLUPooling(2)
+    torch.testing.assert_close(rectified(states, mask), torch.relu(rectified.dense(torch.tensor([[1.0, 2.0]]))))
 
 
 def test_dropout_is_only_where_the_paper_has_it() -> None:

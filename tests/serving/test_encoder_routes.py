@@ -225,6 +225,11 @@ class TestEmbeddings:
                 "pooling = first-dense: vectors has no dense pooling layer; use mean or first.",
             ),
             (
+                {"model": "vectors", "input": TEXT, "pooling": "first-relu"},
+                400,
+                "pooling = first-relu: vectors has no ReLU pooling layer; use mean or first.",
+            ),
+            (
                 {"model": "vectors", "input": ["w4"] * 257},
                 400,
                 "input: 257 exceeds this server's limit of 256; reduce it.",

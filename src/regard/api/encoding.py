@@ -187,7 +187,7 @@ class EncoderMethods(ModelBase):
 
         Args:
             texts: A text, a sequence of texts, or an iterator. A tuple of two texts is encoded as a pair.
-            pooling: "mean", "first" or "first-dense"; None: as the model was trained.
+            pooling: "mean", "first", "first-dense" or "first-relu"; None: as the model was trained.
             normalize: Scale vectors to length 1.
 
         Returns:

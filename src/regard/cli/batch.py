@@ -229,7 +229,11 @@ def _embed(
     second_column: SecondColumnOption = None,
     pooling: Annotated[
         str | None,
-        option(MODEL_PANEL, help="Pooling: mean, first or first-dense; the model's own by default.", metavar="NAME"),
+        option(
+            MODEL_PANEL,
+            help="Pooling: mean, first, first-dense, first-relu; the model's by default.",
+            metavar="NAME",
+        ),
     ] = None,
     normalize: Annotated[bool, option(OUTPUT_PANEL, "--normalize", help="Scale every vector to length 1.")] = False,
 ) -> "BatchTask":

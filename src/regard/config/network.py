@@ -120,7 +120,8 @@ class EncoderConfig(NetworkConfig):
     head: HeadConfig = Field(default_factory=NoHeadConfig)
     """Prediction head: masked tokens (`tokens`), text classes (`classes`), word tags (`tags`) or `none`."""
     pooling: Pooling = "mean"
-    """Text vector: the mean over tokens, the first token's vector, or that vector through a dense tanh layer."""
+    """Text vector: the mean over tokens, the first token's vector, or that vector through a dense layer with tanh
+    (`first-dense`, BERT) or ReLU (`first-relu`, DistilBERT)."""
 
     @property
     def task(self) -> str:

@@ -32,7 +32,7 @@ from regard.data.tokenizer import MASK_TOKEN, Tokenizer
 from regard.decoding.results import Classification, Embeddings, FillCandidate, FilledText, TaggedWord
 from regard.errors import ConfigError, InputError
 from regard.models.network import EncoderNetwork, Memory, Network
-from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
+from regard.nn import DensePooling, FirstTokenPooling, MeanPooling, ReLUPooling
 from regard.registry import Pooling
 
 ENCODER_BATCH_TOKENS = 4096
@@ -134,9 +134,11 @@ def embed_inputs(
 
 def _pooling_module(encoder: TextEncoder, pooling: Pooling | None) -> torch.nn.Module:
     own = encoder.network.pooling
-    if pooling == "first-dense" and not isinstance(own, DensePooling):
+    if pooling == "first-dense" and type(own) is not DensePooling:
         raise ConfigError("pooling = first-dense: this model was trained without a dense layer; use mean or first.")
-    return {"mean": MeanPooling(), "first": FirstTokenPooling(), "first-dense": own, None: own}[pooling]
+    if pooling == "first-relu" and not isinstance(own, ReLUPooling):
+        raise ConfigError("pooling = first-relu: this model was trained without a ReLU layer; use mean or first.")
+    return {"mean": MeanPooling(), "first": FirstTokenPooling()}.get(pooling or "", own)
 
 
 def labels_of_head(

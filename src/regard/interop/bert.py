@@ -2,12 +2,11 @@
 
 Heads: masked tokens (`BertForMaskedLM`), texts (`BertForSequenceClassification`) and words
 (`BertForTokenClassification`); the latter two are one linear layer, `classifier`, on the pooled first token or on
-each token. The files that sentence-transformers adds to a BERT folder define how token vectors become a text vector.
+each token.
 """
 
 import math
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
@@ -15,15 +14,25 @@ from regard.config import (
     ClassHeadConfig,
     Config,
     EncoderOnlyConfig,
-    HeadConfig,
     LearnedPositionsConfig,
-    NoHeadConfig,
     SpecialTokensConfig,
     TagHeadConfig,
     TokenHeadConfig,
 )
-from regard.errors import ModelError
-from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
+from regard.interop.encoder_heads import (
+    POOLING_FILE,
+    UNSUPPORTED_HEADS,
+    UNTIED_OUTPUT,
+    has_label_head,
+    import_label_head,
+    label_head_config,
+    label_head_dropout,
+    label_head_mappings,
+    pooling_files,
+    read_pooling,
+    take_tied_lm_head,
+)
+from regard.interop.hf_folder import HFConfig, read_weights
 from regard.interop.hf_spec import (
     HFSpec,
     ImportPlan,
@@ -33,7 +42,6 @@ from regard.interop.hf_spec import (
     hf_activation,
     map_module,
     read_activation,
-    same_tensor,
     to_huggingface,
     to_tensors,
     token_or_default,
@@ -41,27 +49,15 @@ from regard.interop.hf_spec import (
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, special_token_names
 from regard.interop.weight_transforms import Arrays, add_zero_biases, equalize_head_widths, position_table
-from regard.models.folder_files import parse_json, read_json
-
-POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
-POOLING_MODES: dict[str, Literal["mean", "first"]] = {"mean": "mean", "cls": "first"}
-OLD_POOLING_FLAGS = {  # the setting pooling_mode replaced them
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
 
 BERT_EMBEDDING, BERT_OUTPUT = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 BERT_POOLER, BERT_CLASSIFIER = "bert.pooler.dense.weight", "classifier.weight"
-TEXT_CLASSIFIER, TOKEN_CLASSIFIER = "BertForSequenceClassification", "BertForTokenClassification"
 BERT_LM_HEAD = [  # its output matrix is the embedding
     *map_module("head.dense", "cls.predictions.transform.dense"),
     *map_module("head.norm", "cls.predictions.transform.LayerNorm"),
     TensorMapping("head.output.bias", ("cls.predictions.bias",)),
 ]
+BERT_COPIES = {BERT_OUTPUT: BERT_EMBEDDING, "cls.predictions.decoder.bias": "cls.predictions.bias"}
 BERT_LAYER = [
     *map_module("attention.query_key_value", *(f"attention.self.{name}" for name in ("query", "key", "value"))),
     *map_module("attention.output", "attention.output.dense"),
@@ -73,10 +69,9 @@ BERT_LAYER = [
 BERT_BUFFERS = r"bert\.embeddings\.(position_ids|token_type_ids)"
 BERT_OLD_SUFFIXES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
 BERT_HEADS = {
-    "cls.predictions.": "regard's encoder predicts masked tokens with its embedding matrix, and this one has another",
+    "cls.predictions.": UNTIED_OUTPUT,
     "cls.seq_relationship.": "regard's encoder has no next-sentence head",
-    "classifier.": "regard's encoder has no such classification head",
-    "qa_outputs.": "regard's encoder has no question-answering head",
+    **UNSUPPORTED_HEADS,
     "bert.pooler.": f"{POOLING_FILE} sets another pooling",
 }
 BERT_SEGMENTS = 2  # of BERT tokenizers, whether or not the network has them
@@ -100,12 +95,8 @@ def bert_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
         ),
         *(map_module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
         *(BERT_LM_HEAD if isinstance(model.head, TokenHeadConfig) else []),
-        *_label_head_mappings(model),
+        *label_head_mappings(model),
     ]
-
-
-def _label_head_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
-    return map_module("head.dense", "classifier") if isinstance(model.head, ClassHeadConfig | TagHeadConfig) else []
 
 
 def import_bert(folder: Path, config: HFConfig) -> ImportPlan:
@@ -119,7 +110,10 @@ def import_bert(folder: Path, config: HFConfig) -> ImportPlan:
         weights.tensors[BERT_EMBEDDING] = weights.tensors.pop(BERT_OUTPUT)
     pooling, notes = read_pooling(folder)
     activation, epsilon = read_activation(config, "hidden_act", "gelu"), config.epsilon("layer_norm_eps", 1e-12)
-    label_head = _import_label_head(config, weights)
+    dropout = label_head_dropout(config, "hidden_dropout_prob")
+    can_pool = BERT_POOLER in weights.tensors
+    label_head = import_label_head(config, weights, BERT_CLASSIFIER, can_pool=can_pool, dropout=dropout)
+    has_lm_head = take_tied_lm_head(weights, BERT_LM_HEAD, BERT_COPIES)
     model = EncoderOnlyConfig(
         vocab_size=vocab_size,
         width=width,
@@ -135,51 +129,15 @@ def import_bert(folder: Path, config: HFConfig) -> ImportPlan:
         attention_bias=True,
         scale_embeddings=False,
         segments=config.size("type_vocab_size", 2),
-        pooling=pooling or ("first-dense" if BERT_POOLER in weights.tensors else "first"),
-        head=TokenHeadConfig(activation=activation, norm_epsilon=epsilon) if _has_lm_head(weights) else label_head,
+        pooling=pooling or ("first-dense" if can_pool else "first"),
+        head=TokenHeadConfig(activation=activation, norm_epsilon=epsilon) if has_lm_head else label_head,
     )
     tokenizers = bert_tokenizer(folder)
-    tokens = _import_special_tokens(folder, config, vocab_size, tokenizers, notes)
+    tokens = bert_special_tokens(folder, config, vocab_size, tokenizers, notes)
     return ImportPlan(model, tokens, bert_mappings(model), weights, tokenizers, BERT_BUFFERS, BERT_HEADS, notes)
 
 
-def _has_lm_head(weights: HFWeights) -> bool:
-    """Return whether there is a complete head for masked tokens tied to the embedding; remove copies of its tensors."""
-    tensors = weights.tensors
-    if not all(name in tensors for entry in BERT_LM_HEAD for name in entry.hf_names):
-        return False
-    for copy, original in ((BERT_OUTPUT, BERT_EMBEDDING), ("cls.predictions.decoder.bias", "cls.predictions.bias")):
-        if copy in tensors and not same_tensor(tensors[copy], tensors.get(original, tensors[copy])):
-            return False
-    for copy in (BERT_OUTPUT, "cls.predictions.decoder.bias"):
-        tensors.pop(copy, None)
-    return True
-
-
-def _import_label_head(config: HFConfig, weights: HFWeights) -> HeadConfig:
-    """Return the head of a folder if it predicts one label per text or per word."""
-    architectures = config.get("architectures")
-    classes = architectures if isinstance(architectures, list) else []
-    classifier = weights.tensors.get(BERT_CLASSIFIER)
-    is_single_label = config.get("problem_type") in (None, "single_label_classification")
-    if classifier is None or classifier.dim() != 2 or len(classifier) < 2 or not is_single_label:
-        return NoHeadConfig()
-    labels = _label_names(config.get("id2label"), len(classifier))
-    dropout_name = "classifier_dropout" if config.get("classifier_dropout") is not None else "hidden_dropout_prob"
-    dropout = config.probability(dropout_name, 0.1)
-    if TEXT_CLASSIFIER in classes and BERT_POOLER in weights.tensors:
-        return ClassHeadConfig(labels=labels, dropout=dropout)
-    return TagHeadConfig(labels=labels, dropout=dropout) if TOKEN_CLASSIFIER in classes else NoHeadConfig()
-
-
-def _label_names(id2label: Any, count: int) -> tuple[str, ...]:
-    """Return the names of labels; LABEL_0, LABEL_1, … if the folder has none or they are not unique."""
-    values = [id2label.get(str(n)) for n in range(count)] if isinstance(id2label, dict) else []
-    names = [value for value in values if isinstance(value, str)]
-    return tuple(names) if len(set(names)) == count else tuple(f"LABEL_{n}" for n in range(count))
-
-
-def _import_special_tokens(
+def bert_special_tokens(
     folder: Path, config: HFConfig, vocab_size: int, tokenizers: ImportedTokenizers, notes: list[str]
 ) -> SpecialTokensConfig:
     """Return the special tokens; undefined ones get the ids of the original BERT if these are in the vocabulary."""
@@ -259,7 +217,7 @@ def export_bert(config: Config, model: EncoderOnlyConfig, arrays: Arrays) -> HFS
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
         "pad_token_id": tokens.pad,
-        **_label_head_config(model),
+        **label_head_config(model, "Bert"),
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "cls_token": tokens.start, "sep_token": tokens.end}
     tokenizer_config = {
@@ -269,68 +227,7 @@ def export_bert(config: Config, model: EncoderOnlyConfig, arrays: Arrays) -> HFS
     if tokens.mask is not None:
         special["mask_token"] = tokens.mask
     files: dict[str, object] = {}
-    if not has_lm_head and not _label_head_mappings(model):
+    if not has_lm_head and not has_label_head(model):
         hf_tensors = {name.removeprefix("bert."): tensor for name, tensor in hf_tensors.items()}
         files = pooling_files(model.pooling, model.width)
     return HFSpec(hf_config, hf_tensors, (tokens.start,), (tokens.end,), special, tokenizer_config, files=files)
-
-
-def _label_head_config(model: EncoderOnlyConfig) -> dict[str, Any]:
-    """Return the settings of a head for labels in `config.json`."""
-    head = model.head
-    if not isinstance(head, ClassHeadConfig | TagHeadConfig):
-        return {}
-    return {
-        "architectures": [TEXT_CLASSIFIER if isinstance(head, ClassHeadConfig) else TOKEN_CLASSIFIER],
-        "id2label": {str(n): label for n, label in enumerate(head.labels)},
-        "label2id": {label: n for n, label in enumerate(head.labels)},
-        "classifier_dropout": head.dropout,
-    }
-
-
-def read_pooling(folder: Path) -> tuple[Literal["mean", "first"] | None, list[str]]:
-    """Return the pooling of a folder, None if it is not of sentence-transformers; and notes on further modules."""
-    path = folder / POOLING_FILE
-    if not path.exists():
-        return None, []
-    config = read_json(path)
-    mode = config.get("pooling_mode", [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag) is True])
-    modes = [str(name) for name in mode] if isinstance(mode, list) else [str(mode)]
-    pooling = " and ".join(modes) or "mean"
-    if pooling not in POOLING_MODES:
-        raise ModelError(
-            f"{path}: uses {pooling} pooling, and regard supports mean and cls; choose a model with one of these."
-        )
-    return POOLING_MODES[pooling], _notes(folder / MODULES_FILE)
-
-
-def pooling_files(pooling: str, width: int) -> dict[str, object]:
-    """Return the JSON files for a pooling; none for BERT's own pooling, which is part of its weights."""
-    mode = next((mode for mode, name in POOLING_MODES.items() if name == pooling), None)
-    if mode is None:
-        return {}
-    modules = {"": "Transformer", POOLING_FILE.partition("/")[0]: "Pooling"}
-    return {
-        POOLING_FILE: {"pooling_mode": mode, "embedding_dimension": width},
-        MODULES_FILE: [
-            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for index, (path, kind) in enumerate(modules.items())
-        ],
-    }
-
-
-def _notes(path: Path) -> list[str]:
-    """Return notes on the modules after the pooling, which regard does not have."""
-    modules = parse_json(path) if path.exists() else []
-    kinds = [_kind(module) for module in modules] if isinstance(modules, list) else []
-    notes = []
-    for kind in kinds:
-        if kind == "Normalize":
-            notes.append("sentence-transformers scales these vectors to length 1; regard does it with normalize=True.")
-        elif kind not in ("Transformer", "Pooling"):
-            notes.append(f"sentence-transformers applies a {kind} module to these vectors; regard does not.")
-    return notes
-
-
-def _kind(module: Any) -> str:
-    return str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else ""

@@ -1,6 +1,7 @@
 """Tokenizers of Hugging Face folders as `tokenizer.json`: copied if there is one, else built from older files.
 
-These are `vocab.json` and `merges.txt` for GPT-2 and `vocab.txt` for BERT; for Marian, see `marian_tokenizer.py`.
+These are `vocab.json` and `merges.txt` for GPT-2 and RoBERTa, and `vocab.txt` for BERT; for Marian, see
+`marian_tokenizer.py`.
 """
 
 import json
@@ -51,9 +52,20 @@ def gpt2_tokenizer(folder: Path) -> ImportedTokenizers:
     return _copy_or_make(folder, "vocab.json", "GPT2Tokenizer", _gpt2_tokenizer)
 
 
-def bert_tokenizer(folder: Path) -> ImportedTokenizers:
+def roberta_tokenizer(folder: Path) -> ImportedTokenizers:
+    """Return the byte-level BPE tokenizer of a folder, which adds `<s>` before a text and `</s>` after it."""
+    return _copy_or_make(folder, "vocab.json", "RobertaTokenizer", _roberta_tokenizer)
+
+
+def xlmr_tokenizer(folder: Path) -> ImportedTokenizers:
+    """Return the Unigram tokenizer of a folder with a `tokenizer.json`."""
+    existing = copy_tokenizers(folder, TOKENIZER_FILE)
+    return existing if existing.by_file else no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
+
+
+def bert_tokenizer(folder: Path, kind: str = "BertTokenizer") -> ImportedTokenizers:
     """Return the WordPiece tokenizer of a folder, which adds `[CLS]` before a text and `[SEP]` after it."""
-    return _copy_or_make(folder, "vocab.txt", "BertTokenizer", _bert_tokenizer)
+    return _copy_or_make(folder, "vocab.txt", kind, _bert_tokenizer)
 
 
 def copy_tokenizers(folder: Path, *names: str) -> ImportedTokenizers:
@@ -130,8 +142,8 @@ def _copy_or_make(folder: Path, vocabulary: str, kind: str, make: Callable[[Path
     return ImportedTokenizers({TOKENIZER_FILE: make_tokenizer(folder / vocabulary, lambda: make(folder))})
 
 
-def _gpt2_tokenizer(folder: Path) -> Tokenizer:
-    config = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
+def _byte_level_bpe(folder: Path, *, prefix_space: bool) -> tuple[Tokenizer, dict[str, int]]:
+    """Return the tokenizer of `vocab.json` and `merges.txt` without special tokens, and the vocabulary."""
     ids, merges = read_vocabulary(folder / "vocab.json"), folder / "merges.txt"
     lines = [line for line in _lines(merges) if line and not line.startswith("#version")]
     pairs = [tuple(line.split(" ")) for line in lines]
@@ -139,14 +151,35 @@ def _gpt2_tokenizer(folder: Path) -> Tokenizer:
     if invalid is not None:
         raise ModelError(f"{merges}: has a line {invalid!r} that is not two tokens; copy the folder again.")
     tokenizer = Tokenizer(BPE(ids, pairs))  # type: ignore[arg-type]
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space") is True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer, ids
+
+
+def _gpt2_tokenizer(folder: Path) -> Tokenizer:
+    config = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
+    tokenizer, ids = _byte_level_bpe(folder, prefix_space=config.get("add_prefix_space") is True)
     end = "<|endoftext|>"
     names = special_token_names(folder, bos_token=end, eos_token=end, unk_token=end, pad_token=end)
     _add_tokens(tokenizer, folder, [name for name in names.values() if name in ids])
     start = names["bos_token"]
     if config.get("add_bos_token") is True and (number := tokenizer.token_to_id(start)) is not None:
         tokenizer.post_processor = processors.TemplateProcessing(f"{start} $A", None, [(start, number)])
+    return tokenizer
+
+
+def _roberta_tokenizer(folder: Path) -> Tokenizer:
+    prefix_space = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("add_prefix_space") is True
+    tokenizer, ids = _byte_level_bpe(folder, prefix_space=prefix_space)
+    names = special_token_names(
+        folder, unk_token="<unk>", cls_token="<s>", sep_token="</s>", pad_token="<pad>", mask_token="<mask>"
+    )
+    start, end = names["cls_token"], names["sep_token"]
+    require_tokens(folder / "vocab.json", ids, start, end)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        (end, ids[end]), (start, ids[start]), trim_offsets=True, add_prefix_space=prefix_space
+    )
+    _add_tokens(tokenizer, folder, [name for name in names.values() if name in ids])
     return tokenizer
 
 

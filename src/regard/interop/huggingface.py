@@ -1,4 +1,4 @@
-"""Import of local Hugging Face folders (GPT-2, BERT, Marian) and export to such folders, without transformers.
+"""Import of local Hugging Face folders (GPT-2, BERT, Marian and others) and export to them, without transformers.
 
     report = import_huggingface("opus-mt-en-it", "models/en-it")
 
@@ -31,6 +31,7 @@ from regard.config import (
 )
 from regard.errors import ConfigError, ModelError
 from regard.interop.bert import export_bert, import_bert, unsupported_by_bert
+from regard.interop.distilbert import import_distilbert
 from regard.interop.exporters import (
     EXAMPLE_TEXT,
     ExportReport,
@@ -44,6 +45,7 @@ from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
+from regard.interop.roberta import import_roberta
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
 from regard.models import Network, load_network, save
 from regard.models.assembly import build_meta
@@ -59,8 +61,13 @@ from regard.models.folder_files import (
 
 IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "bert": import_bert,
+    "camembert": import_roberta,
+    "distilbert": import_distilbert,
     "gpt2": import_gpt2,
     "marian": import_marian,
+    "roberta": import_roberta,
+    "roberta-prelayernorm": import_roberta,
+    "xlm-roberta": import_roberta,
 }
 GENERATION_CONFIG_FILE = "generation_config.json"
 LABEL_HEAD_CLASSES = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
@@ -79,7 +86,7 @@ class ImportReport:
 
     folder: Path
     kind: str
-    """gpt2, bert or marian"""
+    """The `model_type` of the folder, such as gpt2 or bert."""
     parameters: int
     skipped: tuple[SkippedTensor, ...]
     notes: tuple[str, ...]

@@ -85,6 +85,7 @@ POOLING_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda width: rn.MeanPooling(),
     "first": lambda width: rn.FirstTokenPooling(),
     "first-dense": rn.DensePooling,
+    "first-relu": rn.ReLUPooling,
 }
 RECURRENT_CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
 ATTENTION_SCORES: dict[str, Callable[[int], Score]] = {

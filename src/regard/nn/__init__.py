@@ -21,7 +21,7 @@ from regard.nn.positions import (
     SinusoidalPositions,
     sinusoidal_table,
 )
-from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling
+from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling, ReLUPooling
 from regard.nn.sparse import WindowAttention
 from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
@@ -62,6 +62,7 @@ __all__ = [
     "Positions",
     "PostNorm",
     "PreNorm",
+    "ReLUPooling",
     "RelativePositions",
     "Residual",
     "RotaryPositions",

@@ -61,10 +61,21 @@ class DensePooling(FirstTokenPooling):
         self.dense = nn.Linear(width, width)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.dense(super().forward(states, mask)).tanh()
+        return self.activate(self.dense(super().forward(states, mask)))
+
+    def activate(self, vector: Tensor) -> Tensor:
+        """The activation, elementwise."""
+        return vector.tanh()
 
     def matrices(self) -> Iterator[Matrix]:
         return linear_matrices(self.dense, "dense")
+
+
+class ReLUPooling(DensePooling):
+    """The first token through a dense layer and ReLU (DistilBERT's text classifier)."""
+
+    def activate(self, vector: Tensor) -> Tensor:
+        return vector.relu()
 
 
 class TokenClassificationHead(ExposedModule):

@@ -23,6 +23,7 @@ from regard.serving.streaming import PeekableStream, wait_for_result
 
 STARTED = int(time.time())
 EVENT_STREAM = "text/event-stream"
+DENSE_POOLINGS = {"first-dense": "dense", "first-relu": "ReLU"}
 _STREAM_DOCUMENTATION: Responses = {
     200: {
         "description": "The completions; with `stream`, chunks of them as server-sent events.",
@@ -159,8 +160,9 @@ def _check_embeddings(body: EmbeddingsRequest, texts: list[str], loaded: LoadedM
         raise ApiError(
             400, f"dimensions = {body.dimensions:,}: the vectors of {loaded.name} have {config.width:,}; remove it."
         )
-    if body.pooling == "first-dense" != config.pooling:
-        raise ApiError(400, f"pooling = first-dense: {loaded.name} has no dense pooling layer; use mean or first.")
+    if body.pooling in DENSE_POOLINGS and body.pooling != config.pooling:
+        kind = DENSE_POOLINGS[body.pooling]
+        raise ApiError(400, f"pooling = {body.pooling}: {loaded.name} has no {kind} pooling layer; use mean or first.")
 
 
 def _embeddings_response(vectors: list[TextVector], body: EmbeddingsRequest, name: str) -> Response:

@@ -26,11 +26,17 @@ const POOLINGS = {
   "first-dense": {
     description: "the vector of the first token through a dense layer and tanh, as in BERT.",
     formula: "v = tanh(x₁ · W + b)",
+    activation: ["tanh(", Math.tanh],
+  },
+  "first-relu": {
+    description: "the vector of the first token through a dense layer and ReLU, as in DistilBERT.",
+    formula: "v = max(0, x₁ · W + b)",
+    activation: ["max(0, ", (/** @type {number} */ x) => Math.max(0, x)],
   },
 };
 
-/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../computation_details.js").Terms, number]>} */
-async function dense(trace, unit) {
+/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @param {[string, (x: number) => number]} activation @returns {Promise<[import("../computation_details.js").Terms, number]>} */
+async function dense(trace, unit, [opening, apply]) {
   const columns = [unit, unit + 1];
   const [first, weight, bias] = await Promise.all([
     trace.tensor("encoder.states", { rows: [0, 1] }),
@@ -39,8 +45,8 @@ async function dense(trace, unit) {
   ]);
   const right = weight.values.map((/** @type {number[]} */ row) => row[0]);
   const sum = dot(first.values[0], right) + bias.values[0];
-  const around = { before: "tanh(", after: ` + ${exact(bias.values[0])})` };
-  return [productTerms(first.values[0], right, around), Math.tanh(sum)];
+  const around = { before: opening, after: ` + ${exact(bias.values[0])})` };
+  return [productTerms(first.values[0], right, around), apply(sum)];
 }
 
 export const pooling = {
@@ -69,7 +75,7 @@ export const pooling = {
       const ownCount = callCount;
       const unit = column + columns[0];
       const unitValues = states.values.map((/** @type {number[]} */ values) => values[column]);
-      const [expression, computed] = method.of ? method.of(unitValues) : await dense(trace, unit);
+      const [expression, computed] = method.of ? method.of(unitValues) : await dense(trace, unit, method.activation);
       if (ownCount === callCount) details.show(`unit ${unit}`, [{ name: "v", expression, computed, modelValue: vector.values[column] }]);
     };
     const onPin = (/** @type {number} */ row, /** @type {number} */ column) => selectCell(row, column + columns[0]);
