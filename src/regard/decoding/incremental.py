@@ -46,7 +46,7 @@ class IncrementalDecoder:
         For an ensemble, the logits are the log of the mean probability.
         """
         logits = [
-            network.logits(network.decode(ids, memory, cache, mask)[:, -1]).float()
+            network.next_logits(ids, memory, cache, mask).float()
             for network, memory, cache in zip(self._networks, self._memories, self._caches, strict=True)
         ]
         if len(logits) == 1:

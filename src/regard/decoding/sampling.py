@@ -144,14 +144,15 @@ class Sampler:
     @torch.inference_mode()
     def _sample(self, logits: Tensor) -> list[SampledToken]:
         log_probabilities = logits.log_softmax(-1)
-        processed = torch.stack(
-            [self._process(logits[index : index + 1].clone(), row)[0] for index, row in enumerate(self.active)]
-        )
+        processed = logits
+        if self._text_processors or self._constraints:
+            rows = [self._process(logits[index : index + 1].clone(), row) for index, row in enumerate(self.active)]
+            processed = torch.cat(rows)
         chosen = self._choose(processed)
         scores = log_probabilities.gather(1, chosen[:, None]).squeeze(1)
         candidates = top_candidates(log_probabilities, self._sampling.top_logprobs or 0)
-        rows = zip(self.active, chosen.tolist(), scores.tolist(), candidates, strict=True)
-        return [SampledToken(*row) for row in rows]
+        sampled = zip(self.active, chosen.tolist(), scores.tolist(), candidates, strict=True)
+        return [SampledToken(*row) for row in sampled]
 
     def _process(self, logits: Tensor, row: int) -> Tensor:
         """Apply the processors for the whole text and those for the tokens after the prompt to one row (1, V)."""
@@ -176,6 +177,8 @@ class Sampler:
 
 def top_candidates(log_probabilities: Tensor, count: int) -> list[tuple[Candidate, ...]]:
     """Return the `count` most probable tokens of each row (R, V), most probable first."""
+    if count == 0:
+        return [()] * len(log_probabilities)
     values, ids = log_probabilities.topk(min(count, log_probabilities.size(-1)), dim=-1)
     return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 

@@ -91,6 +91,10 @@ class Network(nn.Module):
         """Hidden states (…, C) -> logits (…, V). Pass only the states whose prediction is needed."""
         raise InputError(f"{type(self).__name__} predicts no tokens.")
 
+    def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
+        """New tokens ids (B, T) -> logits (B, V) after the last of them: `decode` and `logits`, or a faster equal."""
+        return self.logits(self.decode(ids, memory, cache, mask)[:, -1])
+
     def new_cache(self) -> Cache:
         """Return an empty cache for `decode`."""
         raise InputError(f"{type(self).__name__} has no decoder.")

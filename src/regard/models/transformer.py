@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory, mask_tensors
 from regard.nn import Block, DecoderCache, FullAttention, OutputProjection, Stack, Tap
+from regard.nn.cpu.decode_step import decode_step
 from regard.nn.layout import Mask
 
 
@@ -35,6 +36,12 @@ class EncoderDecoderTransformer(EncoderDecoderNetwork):
         if memory is None:
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
         return self.decoder(ids, mask, memory=memory.states, memory_mask=memory.padding, cache=cache, features=features)
+
+    def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
+        logits = None
+        if mask is None and memory is not None and isinstance(cache, DecoderCache):
+            logits = decode_step(self.decoder, self.output, ids, cache, memory.states, memory.mask)
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
@@ -64,6 +71,12 @@ class DecoderOnlyTransformer(DecoderNetwork):
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         return self.decoder(ids, mask, cache=cache, features=features)
+
+    def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
+        logits = None
+        if mask is None and isinstance(cache, DecoderCache):
+            logits = decode_step(self.decoder, self.output, ids, cache)
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))

@@ -106,10 +106,13 @@ class OutputProjection(ExposedModule):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, C) -> (…, V)"""
-        logits = F.linear(hidden, self.weight, self.bias)
-        if self.soft_cap is not None and self.uncapped is not None:
-            logits = self.soft_cap * torch.tanh(self.uncapped(logits) / self.soft_cap)
-        return self.logits(logits)
+        return self.logits(self.cap(F.linear(hidden, self.weight, self.bias)))
+
+    def cap(self, logits: Tensor) -> Tensor:
+        """Return c · tanh(logits / c), or the logits themselves without a cap."""
+        if self.soft_cap is None or self.uncapped is None:
+            return logits
+        return self.soft_cap * torch.tanh(self.uncapped(logits) / self.soft_cap)
 
     @property
     def is_watched(self) -> bool:

@@ -94,14 +94,14 @@ class MultiHeadAttention(ExposedModule):
         parts = projected.split([count * width for count, width in zip(heads, widths, strict=True)], dim=-1)
         return [split_heads(part, tokens, count)[0] for part, count in zip(parts, heads, strict=True)]
 
-    def _normed_queries(self, q: Tensor) -> Tensor:
+    def normed_queries(self, q: Tensor) -> Tensor:
         """Return RMSNorm(q) of queries (B, H, T, D), or q itself without `qk_norm`."""
         if self.query_norm is None or self.q_projected is None:
             return q
         normed: Tensor = self.query_norm(at_least_float32(self.q_projected(q)))
         return normed.to(q.dtype)
 
-    def _normed_keys(self, k: Tensor) -> Tensor:
+    def normed_keys(self, k: Tensor) -> Tensor:
         """Return RMSNorm(k) of keys (B, G, S, D), or k itself without `qk_norm`."""
         if self.key_norm is None or self.k_projected is None:
             return k
@@ -185,8 +185,8 @@ class SelfAttention(MultiHeadAttention):
     def forward(self, x: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
         """x (…, C) -> (…, C). With a cache, x are the new tokens only, and the keys are all tokens so far."""
         q, k, v = self._split(self.query_key_value(x), layout.queries, self._heads, self._widths)
-        q = self.q(self.positions.rotate(self._normed_queries(q), layout.queries))  # (B, H, T, D)
-        k = self.k(self.positions.rotate(self._normed_keys(k), layout.queries))  # (B, G, T, D)
+        q = self.q(self.positions.rotate(self.normed_queries(q), layout.queries))  # (B, H, T, D)
+        k = self.k(self.positions.rotate(self.normed_keys(k), layout.queries))  # (B, G, T, D)
         v = self.v(v)
         if cache is not None:
             k, v = cache.append(k, v, self.kernel.max_past if layout.mask.key_mask is None else None)
@@ -245,17 +245,19 @@ class CrossAttention(MultiHeadAttention):
 
         There may be several target rows for each row of the memory (beams): the kernel sees them as more queries.
         """
-        q = self.q(self._normed_queries(split_heads(self.query(x), layout.queries, self.heads)[0]))
-        if cache is not None and cache.keys is not None and cache.values is not None:
-            k, v = cache.keys, cache.values
-        else:
-            k, v = self._split(self.key_value(memory), layout.keys, self._heads, self._widths)
-            k = self._normed_keys(k)
-            if cache is not None:
-                k, v = cache.append(k, v)
+        q = self.q(self.normed_queries(split_heads(self.query(x), layout.queries, self.heads)[0]))
+        k, v = self.memory_heads(memory, layout, cache)
         beams = len(q) // len(k)
         out = self.kernel(_beams_to_queries(q, beams), self.k(k), self.v(v), layout)
         return self._join(_queries_to_beams(out, beams), layout)
+
+    def memory_heads(self, memory: Tensor, layout: Layout, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
+        """memory (…, C) -> its keys (B, G, S, D) and values (B, G, S, E), which a cache keeps."""
+        if cache is not None and cache.keys is not None and cache.values is not None:
+            return cache.keys, cache.values
+        k, v = self._split(self.key_value(memory), layout.keys, self._heads, self._widths)
+        k = self.normed_keys(k)
+        return (k, v) if cache is None else cache.append(k, v)
 
     @property
     def fused_projections(self) -> dict[str, list[int]]:

@@ -230,6 +230,8 @@ class Stack(ExposedModule):
         self.compile_options: Mapping[str, Any] | None = None
         self._compiled: list[Callable[..., Tensor]] | None = None
         self._taps: list[Tap] | None = None
+        self.prepared_step: object = None
+        """The `DecodeStep` of a decoder, made on first use."""
 
     def forward(
         self,

@@ -80,7 +80,7 @@ class TorchEngine:
         )
         padded = pad_features([request.features[n] for n in examples] if request.features else [])
         features = {name: torch.from_numpy(values).to(self._device) for name, values in padded.items()}
-        decoder = IncrementalDecoder(self.networks, ids, mask, features)
+        decoder = IncrementalDecoder(self.networks, ids, None if bool(mask.all()) else mask, features)
         limits = torch.tensor([max_lengths[n] for n in examples], device=self._device)
         context = DecodingContext(tokens, request.search.constraints, request.token_texts)
         processors: list[LogitsProcessor] = [*constraint_processors(context), *custom_processors(context)]
