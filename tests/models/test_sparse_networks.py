@@ -102,7 +102,7 @@ def test_a_cache_keeps_at_least_max_past_tokens() -> None:
         keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], max_past=20)
         assert torch.equal(keys[:, :, -21:], tokens[:, :, max(0, at - 20) : at + 1])
         assert torch.equal(keys, -values)
-        assert keys.size(2) <= 40
+        assert keys.size(2) <= 55  # half as many again as the 36 that are needed to drop 16 tokens
 
 
 def test_no_gradient_from_later_tokens_or_from_outside_the_window() -> None:

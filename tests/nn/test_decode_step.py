@@ -15,6 +15,7 @@ from regard.models.network import Memory
 from regard.nn import DecoderCache, cpu
 from regard.nn.cpu import decode_step as prepared
 from regard.nn.cpu.decode_step import DecodeStep, FewRowsLinear, decode_step
+from regard.nn.recurrent_stack import RecurrentCache
 from regard.nn.taps import open_taps
 
 NETWORKS: dict[str, Network] = {}
@@ -37,6 +38,10 @@ def all_steps(network: Network, batch: Batch, steps: Tensor, rows: Tensor) -> li
     outputs = [network.next_logits(batch.target, memory, cache, batch.target_mask)]
     cache = cache.reorder(rows)
     outputs += [network.next_logits(ids[:, None], memory, cache) for ids in steps]
+    if not isinstance(cache, RecurrentCache):
+        cache.drop_last(len(steps))  # and the same tokens again, all at once
+        outputs.append(network.all_logits(steps.T, memory, cache))
+        torch.testing.assert_close(outputs[-1], torch.stack(outputs[1:-1], 1), atol=TOLERANCE, rtol=TOLERANCE)
     return outputs
 
 

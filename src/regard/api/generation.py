@@ -42,6 +42,7 @@ class GenerateKeywords(TypedDict, total=False):
     stop: Sequence[str]
     seed: int | None
     logits_processors: "Sequence[str | LogitsProcessor]"
+    lookup: int
     engine: EngineName
     precision: Precision
 
@@ -78,6 +79,7 @@ class GenerationMethods(ModelBase):
         stop: Sequence[str] = (),
         seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        lookup: int = 0,
         engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> str | list[str] | Iterator[str]:
@@ -97,6 +99,8 @@ class GenerationMethods(ModelBase):
             stop: Texts that end a continuation; they are not part of it.
             seed: The same seed gives the same text; None: other text each time, which allows the faster CTranslate2.
             logits_processors: Registered names or `LogitsProcessor` objects.
+            lookup: Drafted tokens per step, taken from the text so far: the same text in fewer steps of the engine
+                torch, if it repeats itself; 0: none.
             engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
             precision: The number format of CTranslate2.
 
@@ -124,6 +128,7 @@ class GenerationMethods(ModelBase):
             stop=stop,
             seed=seed,
             logits_processors=logits_processors,
+            lookup=lookup,
         )
         self._check_generates()
         checked = check_texts("generate", prompts)
@@ -156,6 +161,7 @@ class GenerationMethods(ModelBase):
         stop: Sequence[str] = (),
         seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        lookup: int = 0,
         engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> list[Generation]:
@@ -185,6 +191,7 @@ class GenerationMethods(ModelBase):
             stop=stop,
             seed=seed,
             logits_processors=logits_processors,
+            lookup=lookup,
             samples=samples,
             top_logprobs=top_logprobs,
         )
@@ -207,6 +214,7 @@ class GenerationMethods(ModelBase):
         stop: Sequence[str] = (),
         seed: int | None = None,
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        lookup: int = 0,
         engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> Iterator[str]:
@@ -229,6 +237,7 @@ class GenerationMethods(ModelBase):
             stop=stop,
             seed=seed,
             logits_processors=logits_processors,
+            lookup=lookup,
         )
         (checked,) = check_texts("stream", [prompt])
         is_seeded = seed is not None
@@ -322,6 +331,15 @@ class GenerationMethods(ModelBase):
         needs_texts = constraints.suppressed_words or constraints.logits_processors
         token_texts = self.tokenizer.token_strings() if needs_texts else ()
         tokens, window = self.config.tokens, self.config.context_window
+        if sampling.lookup:
+            from regard.decoding.speculative import LookupRow, LookupSampler
+
+            return LookupSampler(
+                [
+                    LookupRow(self.networks, prompt, stream, tokens, sampling, window, token_texts)
+                    for prompt, stream in zip(prompts, streams, strict=True)
+                ]
+            )
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts)
 
     def _fits_window(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
@@ -344,6 +362,7 @@ def _generation_options(
     stop: Sequence[str],
     seed: int | None,
     logits_processors: "Sequence[str | LogitsProcessor]",
+    lookup: int,
     samples: int = 1,
     top_logprobs: int | None = None,
 ) -> GenerationOptions:
@@ -363,5 +382,6 @@ def _generation_options(
         secrets.randbelow(RANDOM_SEEDS) if seed is None else seed,
         constraints,
         top_logprobs,
+        lookup,
     )
     return GenerationOptions(sampling, samples, tuple(stop))

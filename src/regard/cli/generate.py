@@ -23,7 +23,7 @@ from regard.cli.options import (
     log_engine_choice,
     option,
 )
-from regard.decoding.options import DEFAULT_TEMPERATURE
+from regard.decoding.options import DEFAULT_TEMPERATURE, MAX_LOOKUP
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -71,6 +71,15 @@ def run(
     seed: Annotated[
         int | None, option(DECODING_PANEL, min=0, max=2**40, help="Seed of the random numbers; random by default.")
     ] = None,
+    lookup: Annotated[
+        int,
+        option(
+            DECODING_PANEL,
+            min=0,
+            max=MAX_LOOKUP,
+            help="Draft tokens per step from the text so far; same text, faster if it repeats itself; engine torch.",
+        ),
+    ] = 0,
     ensemble: EnsembleOption = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",
@@ -97,6 +106,7 @@ def run(
         no_repeat_ngram,
         seed if seed is not None else secrets.randbelow(2**31),
         OutputConstraints(min_tokens, max_tokens, suppressed_words=tuple(suppress or ())),
+        lookup=lookup,
     )
     options = GenerationOptions(sampling, samples, tuple(stop or ()))
     session = Session(loaded, options, engine, precision, seeded=seed is not None)

@@ -66,6 +66,8 @@ class Generator:
         try:
             while session.active:
                 for row, token, log_probability, candidates in session.step():
+                    if detokenizers[row].stopped:  # a step may return several tokens of a row
+                        continue
                     result = results[row]
                     result.log_probability += log_probability
                     result.truncated = row in session.truncated

@@ -49,9 +49,21 @@ class IncrementalDecoder:
             network.next_logits(ids, memory, cache, mask).float()
             for network, memory, cache in zip(self._networks, self._memories, self._caches, strict=True)
         ]
-        if len(logits) == 1:
-            return logits[0]
-        return torch.stack([row.log_softmax(-1) for row in logits]).logsumexp(0) - math.log(len(logits))
+        return _mean(logits)
+
+    def step_all(self, ids: Tensor) -> Tensor:
+        """Feed new tokens (R, T) and return the logits (R, T, V) after each of them."""
+        return _mean(
+            [
+                network.all_logits(ids, memory, cache).float()
+                for network, memory, cache in zip(self._networks, self._memories, self._caches, strict=True)
+            ]
+        )
+
+    def drop_last(self, count: int) -> None:
+        """Forget the last tokens of all rows."""
+        for cache in self._caches:
+            cache.drop_last(count)
 
     def reorder(self, rows: Tensor) -> None:
         """Replace the rows by these, each of which stays with its sentence."""
@@ -75,6 +87,13 @@ class IncrementalDecoder:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _mean(logits: list[Tensor]) -> Tensor:
+    """Return the log of the mean probability (…, V) of several networks; the logits themselves of one."""
+    if len(logits) == 1:
+        return logits[0]
+    return torch.stack([row.log_softmax(-1) for row in logits]).logsumexp(0) - math.log(len(logits))
 
 
 class AttentionRecorder:

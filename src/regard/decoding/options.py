@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor
 
 MAX_LENGTH = 10**6  # tokens
+MAX_LOOKUP = 16  # drafted tokens per step; a cache can drop as many
 MAX_BEAM = 1000
 MIN_TEMPERATURE = 1e-4  # below it decoding is greedy: logits divided by less could overflow
 MIN_REPETITION_PENALTY = 0.01  # likewise
@@ -172,8 +173,12 @@ class SamplingOptions:
     constraints: OutputConstraints = OutputConstraints()
     top_logprobs: int | None = None
     """Return this many of the most probable tokens at each step, and the token's own log-probability; None: neither."""
+    lookup: int = 0
+    """Drafted tokens per step, taken from the text so far: the same text in fewer steps; 0: none."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.lookup <= MAX_LOOKUP:
+            raise ConfigError(f"lookup is {self.lookup}; it should be 0 (no drafts) to {MAX_LOOKUP}.")
         if not 0 <= self.temperature <= 100:
             raise ConfigError(f"temperature is {self.temperature}; it should be 0 to 100.")
         if self.top_k is not None and self.top_k < 1:

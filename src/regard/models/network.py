@@ -50,6 +50,10 @@ class Cache(Protocol):
         """Return the cache of these rows, each of which keeps its sentence of the memory."""
         ...
 
+    def drop_last(self, count: int) -> None:
+        """Forget the last tokens, at most `MAX_DROPPED`; raise `InputError` if the network cannot."""
+        ...
+
 
 class Network(nn.Module):
     """A network that encodes, decodes, or both.
@@ -94,6 +98,10 @@ class Network(nn.Module):
     def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
         """New tokens ids (B, T) -> logits (B, V) after the last of them: `decode` and `logits`, or a faster equal."""
         return self.logits(self.decode(ids, memory, cache, mask)[:, -1])
+
+    def all_logits(self, ids: Tensor, memory: Memory | None, cache: Cache) -> Tensor:
+        """New tokens ids (B, T) -> logits (B, T, V) after each of them."""
+        return self.logits(self.decode(ids, memory, cache))
 
     def new_cache(self) -> Cache:
         """Return an empty cache for `decode`."""

@@ -38,10 +38,17 @@ class EncoderDecoderTransformer(EncoderDecoderNetwork):
         return self.decoder(ids, mask, memory=memory.states, memory_mask=memory.padding, cache=cache, features=features)
 
     def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
-        logits = None
-        if mask is None and memory is not None and isinstance(cache, DecoderCache):
-            logits = decode_step(self.decoder, self.output, ids, cache, memory.states, memory.mask)
-        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
+        logits = self._prepared(ids, memory, cache) if mask is None else None
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits[:, -1]
+
+    def all_logits(self, ids: Tensor, memory: Memory | None, cache: Cache) -> Tensor:
+        logits = self._prepared(ids, memory, cache)
+        return super().all_logits(ids, memory, cache) if logits is None else logits
+
+    def _prepared(self, ids: Tensor, memory: Memory | None, cache: Cache) -> Tensor | None:
+        if memory is None or not isinstance(cache, DecoderCache):
+            return None
+        return decode_step(self.decoder, self.output, ids, cache, memory.states, memory.mask)
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
@@ -73,10 +80,15 @@ class DecoderOnlyTransformer(DecoderNetwork):
         return self.decoder(ids, mask, cache=cache, features=features)
 
     def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
-        logits = None
-        if mask is None and isinstance(cache, DecoderCache):
-            logits = decode_step(self.decoder, self.output, ids, cache)
-        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
+        logits = self._prepared(ids, cache) if mask is None else None
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits[:, -1]
+
+    def all_logits(self, ids: Tensor, memory: Memory | None, cache: Cache) -> Tensor:
+        logits = self._prepared(ids, cache)
+        return super().all_logits(ids, memory, cache) if logits is None else logits
+
+    def _prepared(self, ids: Tensor, cache: Cache) -> Tensor | None:
+        return decode_step(self.decoder, self.output, ids, cache) if isinstance(cache, DecoderCache) else None
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))

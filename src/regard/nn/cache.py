@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 MIN_GROWTH = 16  # tokens by which a cache grows at least, so that it is not copied at every step
+MAX_DROPPED = 16  # tokens that can be dropped at once
 
 
 class KeyValueCache:
@@ -38,7 +39,7 @@ class KeyValueCache:
             return keys, values
         start, self.length = self.length, self.length + keys.size(2)
         if self.length > self._keys.size(2):
-            kept = start if max_past is None else min(start, max_past)
+            kept = start if max_past is None else min(start, max_past + MAX_DROPPED)
             spare = max(MIN_GROWTH, keys.size(2), (kept + keys.size(2)) // 2)
             old = self._keys[:, :, start - kept : start], self._values[:, :, start - kept : start]
             self._keys, self._values = (_with_spare(part, spare) for part in old)
@@ -46,6 +47,10 @@ class KeyValueCache:
         self._keys[:, :, start : self.length] = keys
         self._values[:, :, start : self.length] = values
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+
+    def drop_last(self, count: int) -> None:
+        """Forget the last tokens."""
+        self.length -= count
 
     def select(self, rows: Tensor) -> "KeyValueCache":
         """Return the cache of these rows, in this order."""
@@ -88,6 +93,14 @@ class DecoderCache:
             past = self.mask if self.mask is not None else ones.new_ones(len(ids), self.length)
             self.mask = torch.cat([past, ones if mask is None else mask], dim=1)
         self.length += ids.size(1)
+
+    def drop_last(self, count: int) -> None:
+        """Forget the last tokens, at most `MAX_DROPPED`, such as rejected drafts."""
+        for layer in self.layers:
+            layer.own.drop_last(count)
+        self.length -= count
+        if self.mask is not None:
+            self.mask = self.mask[:, : self.length]
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> "DecoderCache":
         """Return the cache of these rows, in this order; rows may repeat, as for beams.

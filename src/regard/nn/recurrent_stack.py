@@ -47,6 +47,10 @@ class RecurrentCache:
         """Return the cache of these rows, each of which keeps its sentence of the memory."""
         return RecurrentCache(select_states(self.states, rows), self.keys, self.length)
 
+    def drop_last(self, count: int) -> None:
+        """Raise `InputError`: earlier states are not kept."""
+        raise InputError("A recurrent network cannot go back to an earlier token: use lookup = 0.")
+
 
 def select_states(states: Sequence[RecurrentState], rows: Tensor) -> tuple[RecurrentState, ...]:
     """Return the states of these rows, in this order."""

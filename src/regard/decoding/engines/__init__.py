@@ -127,6 +127,8 @@ def unsupported_sampling(
         return "words are suppressed"
     if sampling.constraints.logits_processors:
         return "logits processors are set"
+    if sampling.lookup:
+        return "lookup is set"
     if sampling.top_logprobs is not None:
         return "token log-probabilities are requested"
     if sampling.min_p is not None:

@@ -1,4 +1,4 @@
-"""One cached step of a Transformer decoder: the same numbers as `Stack.forward` with one new token per row.
+"""One cached step of a Transformer decoder: the same numbers as `Stack.forward` with one or few new tokens per row.
 
 A step of a small network is a few hundred operations on tiny tensors, and reading every weight once. So the step is
 prepared once per network: linear layers get copies of their weights in the order in which few rows read them fastest,
@@ -6,8 +6,8 @@ and the steps of a block call functions without taps, dropout and module calls i
 attention kernels are the modules' own. `decode_step` returns None where only the plain code will do: while a hook is
 registered, in training, and for layers of other types than this module knows.
 
-R rows · C model width · N output width · H query heads · G key and value heads · D key width · E value width
-B sentences · K rows of each · S keys · V vocabulary
+R rows · T new tokens of each · C model width · N output width · H query heads · G key and value heads · D key width
+E value width · B sentences · S keys · V vocabulary
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from regard.nn.positions import Positions
 from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
 
 MIN_COPIED = 2**17  # weights of a layer from which it is copied: smaller ones stay in the processor's cache
+MAX_TOKENS = 32  # of a row in a step: longer prompts are the plain code's
 MAX_PACKED_ROWS = 64  # more rows are a matrix product that needs no preparation
 Function = Callable[[Tensor], Tensor]
 
@@ -113,14 +114,14 @@ class DecodeStep:
         ]
 
     def __call__(self, ids: Tensor, cache: DecoderCache, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
-        """ids (R, 1) -> logits (R, V); adds the keys and values of the tokens to the cache."""
+        """ids (R, T) -> logits (R, T, V); adds the keys and values of the tokens to the cache."""
         layout = make_layout(ids, before=cache.length, past_mask=cache.mask, causal=self._causal, pack=False)
         cross = None if memory is None else layout.cross(memory, self._padding(memory_mask), pack=False)
-        x = self._embedding(ids, layout.queries)[:, 0]  # (R, C)
+        x = self._embedding(ids, layout.queries).flatten(0, 1)  # (R·T, C)
         for block, layer in zip(self._blocks, cache.layers, strict=True):
             x = block(x, layout, memory, cross, layer)
         cache.advance(ids, None)
-        return self._cap(self._logits(x if self._norm is None else self._norm(x)))
+        return self._cap(self._logits(x if self._norm is None else self._norm(x))).unflatten(0, ids.shape)
 
     def _padding(self, mask: Tensor | None) -> PaddingMask | None:
         """Return the mask of the memory with its copy on the CPU, which is the same at every step."""
@@ -139,8 +140,17 @@ def decode_step(
     memory: Tensor | None = None,
     memory_mask: Tensor | None = None,
 ) -> Tensor | None:
-    """Return the logits (R, V) after new tokens ids (R, 1); None: use the plain code, the cache has not changed."""
-    if ids.dim() != 2 or ids.size(1) != 1 or stack.training or torch.is_grad_enabled() or not cpu.enabled(ids.device):
+    """Return the logits (R, T, V) after each of a few new tokens ids (R, T).
+
+    None: use the plain code, the cache has not changed.
+    """
+    if (
+        ids.dim() != 2
+        or not 1 <= ids.size(1) <= MAX_TOKENS
+        or stack.training
+        or torch.is_grad_enabled()
+        or not cpu.enabled(ids.device)
+    ):
         return None
     if torch.is_autocast_enabled("cpu") or (memory is not None and len(ids) % len(memory)):
         return None
@@ -157,7 +167,7 @@ BlockStep = Callable[[Tensor, Layout, Tensor | None, Layout | None, LayerCache],
 
 
 def _block_step(block: nn.Module) -> BlockStep:
-    """Return the step of a block: states (R, C) to states (R, C)."""
+    """Return the step of a block: states (R·T, C) to states (R·T, C)."""
     if type(block) is not Block:
         raise UnsupportedLayerError
     attention = _self_attention_step(block.attention)
@@ -203,21 +213,23 @@ def _self_attention_step(attention: SelfAttention) -> Callable[[Tensor, Layout, 
     key_width, value_width, sizes = attention.key_width, attention.value_width, attention.sizes
 
     def step(x: Tensor, layout: Layout, cache: LayerCache) -> Tensor:
-        rows = len(x)
+        tokens = layout.mask.queries
         q, k, v = project(x).split(sizes, dim=-1)
-        q, k = q.view(rows, heads, 1, key_width), k.view(rows, kv_heads, 1, key_width)
+        q = q.view(-1, tokens, heads, key_width).transpose(1, 2)  # (R, H, T, D)
+        k = k.view(-1, tokens, kv_heads, key_width).transpose(1, 2)  # (R, G, T, D)
+        v = v.view(-1, tokens, kv_heads, value_width).transpose(1, 2)  # (R, G, T, E)
         q, k = attention.normed_queries(q), attention.normed_keys(k)
         if rotates:
             q, k = positions.rotate(q, layout.queries), positions.rotate(k, layout.queries)
         max_past = kernel.max_past if layout.mask.key_mask is None else None
-        k, v = cache.own.append(k, v.view(rows, kv_heads, 1, value_width), max_past)
+        k, v = cache.own.append(k, v, max_past)
         bias = positions.bias(q, layout) if positions.biases else None
         if is_plain:
             out = scaled_dot_product_attention(q, k, v, layout.mask, bias, scale=scale, dropout=0.0)
         else:
             mix = partial(positions.mix, layout=layout) if positions.mixes else None
             out = kernel(q, k, v, layout, bias, mix)
-        return output(out.reshape(rows, heads * value_width))
+        return output(out.transpose(1, 2).reshape(len(x), heads * value_width))
 
     return step
 
@@ -230,12 +242,11 @@ def _cross_attention_step(attention: CrossAttention) -> Callable[[Tensor, Tensor
     scale = attention.kernel.scale
 
     def step(x: Tensor, memory: Tensor, layout: Layout, cache: LayerCache) -> Tensor:
-        rows = len(x)
         k, v = attention.memory_heads(memory, layout, cache.cross)  # (B, G, S, D), (B, G, S, E)
-        q = query(x).view(len(k), rows // len(k), heads, key_width).transpose(1, 2)  # (B, H, K, D)
+        q = query(x).view(len(k), -1, heads, key_width).transpose(1, 2)  # (B, H, R/B·T, D): rows are further queries
         q = attention.normed_queries(q)
-        out = scaled_dot_product_attention(q, k, v, layout.mask, None, scale=scale, dropout=0.0)  # (B, H, K, E)
-        return output(out.transpose(1, 2).reshape(rows, heads * value_width))
+        out = scaled_dot_product_attention(q, k, v, layout.mask, None, scale=scale, dropout=0.0)
+        return output(out.transpose(1, 2).reshape(len(x), heads * value_width))
 
     return step
 
@@ -256,4 +267,4 @@ def _feed_forward(module: nn.Module) -> Function:
             return out(F.silu(gate) * value)
 
         return gated
-    return module  # position-wise, so that (R, C) is as good as (R, 1, C)
+    return module  # position-wise, so that (R·T, C) is as good as (R, T, C)
