@@ -34,6 +34,7 @@ from regard.config import (
     TokenHeadConfig,
     TransformerConfig,
     WindowAttentionConfig,
+    YarnScalingConfig,
 )
 from regard.data.syntax import SYNTAX_FEATURES, tree_positions
 from regard.models import Network, build
@@ -151,6 +152,16 @@ DECODERS: dict[str, ModelConfig] = {
     ),
     "encoder-decoder, normalized queries and keys, grouped-query": EncoderDecoderConfig(
         **_SMALL, qk_norm=True, kv_heads=2, key_width=3, logit_soft_cap=2.0
+    ),
+    "decoder-only, wide heads, YaRN, window in some layers": DecoderOnlyConfig(
+        **_SMALL,
+        **_MODERN,
+        kv_heads=2,
+        value_width=6,
+        qk_norm=True,
+        attention_bias="qkv",
+        positions=RotaryPositionsConfig(scaling=YarnScalingConfig(factor=2.0, original_length=4)),
+        attention=WindowAttentionConfig(window=2, full_layers=(1,)),
     ),
     **RECURRENT,
 }

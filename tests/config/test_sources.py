@@ -307,8 +307,8 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
 
 def test_unknown_preset_is_an_error(tmp_path: Path) -> None:
     known = (
-        "the presets are bahdanau, gpt-char, gpt-small, lstm-lm, luong, paper-base, paper-big, phrasebook, seq2seq, "
-        "small, tiny."
+        "the presets are bahdanau, gpt-char, gpt-small, llama-tiny, lstm-lm, luong, modern-small, paper-base, "
+        "paper-big, phrasebook, seq2seq, small, tiny."
     )
     assert error_message("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
     assert error_message("") == f"'' is neither a preset nor a TOML file; {known}"

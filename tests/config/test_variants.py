@@ -214,3 +214,9 @@ def test_a_kind_is_registered_under_its_own_name(registry: Registry[type[Variant
         assert config.model_fields["kind"].default == name
         assert config.__doc__
         assert callable(config(kind=name).load_builder())
+
+
+def test_turns_of_a_rotary_scaling_are_ordered() -> None:
+    scaling = 'model.positions={kind="rotary", scaling={kind="llama3", factor=8, original_length=64, low_turns=5}}'
+    with pytest.raises(ConfigError, match=r"high_turns = 4\.0 should be more than low_turns = 5: use 20"):
+        load_config("llama-tiny", [scaling])

@@ -20,6 +20,8 @@ from regard.config import (
     EncoderDecoderConfig,
     EncoderOnlyConfig,
     LearnedPositionsConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
     ModelConfig,
     NoPositionsConfig,
     RecurrentLanguageModelConfig,
@@ -27,6 +29,7 @@ from regard.config import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
     SpecialTokensConfig,
+    YarnScalingConfig,
 )
 from regard.errors import ModelError
 from regard.interop.ctranslate2 import export_ctranslate2
@@ -103,6 +106,27 @@ GPTS: dict[str, dict[str, Any]] = VARIANTS | {
     "rotary, unscaled scores": {"positions": RotaryPositionsConfig(), "scale_scores": False, "attention_bias": True},
     "rotary, grouped heads": {"positions": RotaryPositionsConfig(), "kv_heads": 2},
     "rotary in halves, multi-query": {"positions": RotaryPositionsConfig(layout="halves"), "kv_heads": 1},
+    "rotary, linear scaling": {"positions": RotaryPositionsConfig(scaling=LinearScalingConfig(factor=3.0))},
+    "rotary, Llama 3 scaling": {
+        "positions": RotaryPositionsConfig(
+            layout="halves", base=20.0, scaling=Llama3ScalingConfig(factor=3.0, original_length=24, high_turns=2.0)
+        ),
+        "value_width": 10,
+    },
+    "wide heads, grouped, no output bias": {
+        "positions": RotaryPositionsConfig(layout="halves"),
+        "value_width": 8,
+        "kv_heads": 2,
+        "attention_bias": "qkv",
+    },
+    "normalized queries and keys": {
+        "positions": RotaryPositionsConfig(layout="halves"),
+        "qk_norm": True,
+        "value_width": 8,
+        "kv_heads": 1,
+        "norm": "rms",
+        "norm_order": "pre",
+    },
     "ALiBi, grouped heads": {"positions": AlibiPositionsConfig(), "kv_heads": 2},
     "ALiBi": {"positions": AlibiPositionsConfig()},
     "ALiBi, three heads": {"positions": AlibiPositionsConfig(), "width": 21, "heads": 3},
@@ -371,8 +395,14 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
         {},
     ),
     "CTranslate2 has no activation relu2, and the network has": (DecoderOnlyConfig(**SMALL, activation="relu2"), {}),
-    "CTranslate2 does not normalize queries and keys, and the network does": (
+    "CTranslate2 normalizes queries and keys in decoder-only networks with equal head sizes, and this one is not": (
         EncoderDecoderConfig(**SMALL, qk_norm=True),
+        {},
+    ),
+    "CTranslate2 has no rotary scaling yarn, and the network has": (
+        DecoderOnlyConfig(
+            **SMALL, positions=RotaryPositionsConfig(scaling=YarnScalingConfig(factor=2.0, original_length=64))
+        ),
         {},
     ),
     "CTranslate2 does not cap logits, and the network does": (DecoderOnlyConfig(**SMALL, logit_soft_cap=15.0), {}),

@@ -22,6 +22,8 @@ from regard.nn.prediction_heads import TextClassificationHead
         ("tiny", 2_598_912),
         ("small", 7_568_384),
         ("gpt-char", 807_808),
+        ("llama-tiny", 1_750_144),
+        ("modern-small", 121_193_472),
         ("seq2seq", 4_153_344),
         ("bahdanau", 3_263_744),
         ("luong", 4_349_952),

@@ -8,7 +8,8 @@ from regard.config import DecoderOnlyConfig, WindowAttentionConfig
 from regard.models import Memory, Network
 from regard.nn.cpu.functional import gather_heads
 from regard.nn.layout import Layout, Tokens, make_layout
-from regard.nn.positions import RotaryPositions, SinusoidalPositions
+from regard.nn.positions import SinusoidalPositions
+from regard.nn.rotary import RotaryPositions
 from regard.nn.syntax import tree_distance
 
 GENERATING = [name for name, config in DECODERS.items() if config.generates]

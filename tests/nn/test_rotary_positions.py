@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gptj import modeling_gptj
 
 from regard.config import DecoderOnlyConfig, RotaryPositionsConfig
 from regard.models import build
+from regard.nn import FrequencyScaling, LinearScaling, Llama3Scaling, NtkScaling, Tokens, YarnScaling
 from regard.nn import RotaryPositions as Rotary
-from regard.nn import Tokens
 
 
 def reference(x: Tensor, positions: Tensor, base: float, halves: bool) -> Tensor:
@@ -133,6 +134,60 @@ def as_ours(llama: LlamaForCausalLM, ours: dict[str, Tensor]) -> dict[str, Tenso
             f"{layer}.feed_forward_residual.norm.weight": joined("post_attention_layernorm"),
         }
     return {name: renamed[name] for name in ours}
+
+
+SCALINGS: dict[str, tuple[FrequencyScaling, dict[str, Any], int | None]] = {  # ours, theirs, length of the text
+    "none": (LinearScaling(1.0), {"rope_type": "linear", "factor": 1.0}, None),
+    "linear": (LinearScaling(3.0), {"rope_type": "linear", "factor": 3.0}, None),
+    "ntk": (NtkScaling(4.0), {"rope_type": "dynamic", "factor": 1.0}, 4 * 64),
+    "yarn": (
+        YarnScaling(4.0, 64),
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        None,
+    ),
+    "yarn, all settings": (
+        YarnScaling(8.0, 256, fast_turns=16.0, slow_turns=2.0, attention_factor=1.5),
+        {
+            "rope_type": "yarn",
+            "factor": 8.0,
+            "original_max_position_embeddings": 256,
+            "beta_fast": 16.0,
+            "beta_slow": 2.0,
+            "attention_factor": 1.5,
+        },
+        None,
+    ),
+    "llama3": (
+        Llama3Scaling(8.0, 64, low_turns=1.0, high_turns=4.0),
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+        },
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs", "length"), SCALINGS.values(), ids=SCALINGS)
+@pytest.mark.parametrize(("width", "base"), [(8, 10_000.0), (64, 10_000.0), (128, 500_000.0)])
+def test_scaled_frequencies_equal_transformers(
+    ours: FrequencyScaling, theirs: dict[str, Any], length: int | None, width: int, base: float
+) -> None:
+    config = LlamaConfig(head_dim=width, max_position_embeddings=64, rope_parameters={**theirs, "rope_theta": base})
+    expected, magnitude = ROPE_INIT_FUNCTIONS[theirs["rope_type"]](config, torch.device("cpu"), seq_len=length)
+    torch.testing.assert_close(ours.frequencies(width, base).float(), expected, atol=0, rtol=1e-5)
+    assert ours.magnitude == pytest.approx(magnitude)
+
+
+def test_a_scaling_divides_positions_and_multiplies_products() -> None:
+    x, tokens = torch.randn(2, 3, 11, 8, dtype=torch.float64), Tokens(torch.arange(11)[None])
+    divided = Rotary(scaling=LinearScaling(2.0)).rotate(x, Tokens(2 * torch.arange(11)[None]))
+    torch.testing.assert_close(divided, Rotary().rotate(x, tokens), atol=1e-12, rtol=0)
+    scaled = Rotary(scaling=YarnScaling(2.0, 64, attention_factor=3.0)).rotate(x, tokens)
+    torch.testing.assert_close(scaled.norm(dim=-1), 3 * x.norm(dim=-1))
 
 
 def test_interleaved_pairs_equal_gpt_j() -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import Size, VariantConfig
+from regard.config.base import BaseConfig, PositiveFloat, Size, VariantConfig, variant
 from regard.registry import Registry
 
 Distance = Annotated[int, Field(gt=0, le=2**16)]
@@ -64,7 +64,7 @@ class VectorPositionsConfig(PositionsConfig):
 class SinusoidalPositionsConfig(VectorPositionsConfig):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
-    builder: ClassVar = "regard.models.assembly:build_sinusoidal_positions"
+    builder: ClassVar = "regard.models.positions:build_sinusoidal_positions"
     kind: Literal["sinusoidal"] = "sinusoidal"
     """Name of the position scheme."""
     layout: Literal["interleaved", "halves"] = "interleaved"
@@ -75,31 +75,95 @@ class SinusoidalPositionsConfig(VectorPositionsConfig):
 class LearnedPositionsConfig(VectorPositionsConfig):
     """One learned vector per position, added to the embeddings."""
 
-    builder: ClassVar = "regard.models.assembly:build_learned_positions"
+    builder: ClassVar = "regard.models.positions:build_learned_positions"
     kind: Literal["learned"] = "learned"
     """Name of the position scheme."""
     max_length: Size = 512
     """Number of learned positions, which is the longest sequence the network accepts."""
 
 
+class _ScalingConfig(BaseConfig):
+    factor: Annotated[float, Field(ge=1)]
+    """How much longer than the original texts the new ones are."""
+
+
+class LinearScalingConfig(_ScalingConfig):
+    """All frequencies are divided by the factor (position interpolation, Chen et al. 2023)."""
+
+    kind: Literal["linear"] = "linear"
+    """Name of the scaling."""
+
+
+class NtkScalingConfig(_ScalingConfig):
+    """The base is raised: the lowest frequency is divided by the factor and the highest is kept ("NTK-aware")."""
+
+    kind: Literal["ntk"] = "ntk"
+    """Name of the scaling."""
+
+
+class YarnScalingConfig(_ScalingConfig):
+    """Low frequencies are divided by the factor, high ones kept, and scores multiplied (Peng et al. 2023)."""
+
+    kind: Literal["yarn"] = "yarn"
+    """Name of the scaling."""
+    original_length: Size
+    """Length of the texts that the network was trained on."""
+    fast_turns: PositiveFloat = 32.0
+    """Frequencies with more turns than this over the original length are kept."""
+    slow_turns: PositiveFloat = 1.0
+    """Frequencies with fewer turns than this over the original length are divided by the factor."""
+    attention_factor: PositiveFloat | None = None
+    """Multiplies queries and keys; 0.1 · ln(factor) + 1 by default."""
+
+
+class Llama3ScalingConfig(_ScalingConfig):
+    """Low frequencies are divided by the factor, high ones kept (Llama 3.1, Grattafiori et al. 2024)."""
+
+    kind: Literal["llama3"] = "llama3"
+    """Name of the scaling."""
+    original_length: Size
+    """Length of the texts that the network was trained on."""
+    low_turns: PositiveFloat = 1.0
+    """Frequencies with fewer turns than this over the original length are divided by the factor."""
+    high_turns: PositiveFloat = Field(default=4.0, validate_default=True)
+    """Frequencies with more turns than this over the original length are kept; more than `low_turns`."""
+
+    @field_validator("high_turns")
+    @classmethod
+    def _check_turns_are_ordered(cls, high: float, info: ValidationInfo) -> float:
+        low = info.data.get("low_turns")
+        if low is not None and high <= low:
+            raise ValueError(f"should be more than low_turns = {low:g}: use {4 * low:g}")
+        return high
+
+
+ScalingConfig = Annotated[
+    LinearScalingConfig | NtkScalingConfig | YarnScalingConfig | Llama3ScalingConfig,
+    Field(discriminator="kind"),
+    variant("linear"),
+]
+
+
 @POSITIONS.register("rotary")
 class RotaryPositionsConfig(PositionsConfig):
     """Queries and keys are rotated by angles proportional to their position (Su et al. 2021)."""
 
-    builder: ClassVar = "regard.models.assembly:build_rotary_positions"
+    builder: ClassVar = "regard.models.positions:build_rotary_positions"
     kind: Literal["rotary"] = "rotary"
     """Name of the position scheme."""
     layout: Literal["interleaved", "halves"] = "interleaved"
     """Which entries are rotated together: 2i and 2i + 1 (`interleaved`, the paper), or i and i + d_k/2 (LLaMA)."""
     base: Annotated[float, Field(gt=1)] = 10_000.0
     """Base of the geometric sequence of frequencies; increase it for long texts."""
+    scaling: ScalingConfig | None = None
+    """Scaling of the frequencies for longer texts than a network was trained on: `linear`, `ntk`, `yarn`, `llama3`."""
 
 
 @POSITIONS.register("alibi")
 class AlibiPositionsConfig(PositionsConfig):
     """Scores are reduced in proportion to the distance, with a slope per head (Press et al. 2022)."""
 
-    builder: ClassVar = "regard.models.assembly:build_alibi_positions"
+    builder: ClassVar = "regard.models.positions:build_alibi_positions"
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
@@ -110,7 +174,7 @@ class AlibiPositionsConfig(PositionsConfig):
 class RelativePositionsConfig(PositionsConfig):
     """Learned vectors for clipped relative distances, added to keys and values (Shaw et al. 2018)."""
 
-    builder: ClassVar = "regard.models.assembly:build_relative_positions"
+    builder: ClassVar = "regard.models.positions:build_relative_positions"
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
@@ -128,7 +192,7 @@ class SyntaxPositionsConfig(PositionsConfig):
     Used in the encoder together with sinusoids; the decoder, whose text has no parse, uses sinusoids only.
     """
 
-    builder: ClassVar = "regard.models.assembly:build_syntax_positions"
+    builder: ClassVar = "regard.models.positions:build_syntax_positions"
     needs_parses: ClassVar[bool] = True
     kind: Literal["syntax"] = "syntax"
     """Name of the position scheme."""
@@ -171,7 +235,7 @@ class SyntaxPositionsConfig(PositionsConfig):
 class NoPositionsConfig(PositionsConfig):
     """No positions: self-attention cannot distinguish a sentence from its reorderings."""
 
-    builder: ClassVar = "regard.models.assembly:build_no_positions"
+    builder: ClassVar = "regard.models.positions:build_no_positions"
     extrapolates: ClassVar[bool] = True
     kind: Literal["none"] = "none"
     """Name of the position scheme."""

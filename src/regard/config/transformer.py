@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Count, Depth, PositiveFloat, Probability, Size, VariantConfig
+from regard.config.base import BaseConfig, Count, Counts, Depth, PositiveFloat, Probability, Size, VariantConfig
 from regard.config.network import EncoderConfig, NetworkConfig, check_shared_vocabulary
 from regard.config.positions import (
     PositionsConfig,
@@ -100,6 +100,8 @@ class WindowAttentionConfig(AttentionConfig):
     """Name of the attention kernel."""
     window: Size = 128
     """Number of positions visible on each side, besides the position itself."""
+    full_layers: Counts = ()
+    """Layers with full attention instead of a window, counted from 0."""
 
 
 class TransformerConfig(NetworkConfig):
@@ -114,12 +116,14 @@ class TransformerConfig(NetworkConfig):
     layers: Depth = 6
     """N: layers per stack."""
     heads: Size = 8
-    """h: attention heads; each has the size `width / heads`."""
+    """h: attention heads."""
     kv_heads: Size | None = None
     """Key and value heads; `heads` by default. With fewer, consecutive query heads share one (grouped-query attention,
     Ainslie et al. 2023; one: multi-query attention)."""
+    value_width: Size | None = None
+    """d_v: size of values per head; `width / heads` by default."""
     key_width: Size | None = None
-    """d_k: size of queries and keys per head; `width / heads` by default (Table 3, row B)."""
+    """d_k: size of queries and keys per head; that of values by default (Table 3, row B)."""
     feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
     """d_ff: hidden units of the feed-forward layers; 0 removes these layers."""
     activation: Literal[Activation, "swiglu"] = "relu"
@@ -133,7 +137,8 @@ class TransformerConfig(NetworkConfig):
     norm_affine: bool = True
     """Whether norms have learned gains, and LayerNorm also biases; without them they only normalize."""
     qk_norm: bool = False
-    """Whether queries and keys are RMS-normalized in each head, before they are rotated (Henry et al. 2020)."""
+    """Whether queries and keys are RMS-normalized in each head, before they are rotated (Henry et al. 2020); with
+    `norm_affine`, a layer has a gain for each unit of a query and of a key, the same in all heads."""
     zero_output: bool = False
     """Whether the output matrices of attention and feed-forward layers start at zero, so that at first each layer adds
     nothing."""
@@ -151,8 +156,8 @@ class TransformerConfig(NetworkConfig):
     """Dropout on the attention weights."""
     activation_dropout: Probability = 0.0
     """Dropout on the hidden units of the feed-forward layers."""
-    attention_bias: bool = False
-    """Whether the four projections of attention have biases; the paper's have none."""
+    attention_bias: bool | Literal["qkv"] = False
+    """Whether the four projections of attention have biases; the paper's have none. `qkv`: all but the output."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by √width (§3.4)."""
     scale_scores: bool = True
@@ -183,9 +188,13 @@ class TransformerConfig(NetworkConfig):
     @field_validator("positions")
     @classmethod
     def _check_rotary_size_is_even(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
-        width, heads, key_width = (info.data.get(name) for name in ("width", "heads", "key_width"))
-        if isinstance(positions, RotaryPositionsConfig) and width and heads and (key_width or width // heads) % 2:
-            size = f"key_width = {key_width}" if key_width else f"width / model.heads = {width // heads}"
+        width, heads, value_width, key_width = (
+            info.data.get(name) for name in ("width", "heads", "value_width", "key_width")
+        )
+        size = f"width / model.heads = {width // heads}" if width and heads else ""
+        size = f"key_width = {key_width}" if key_width else f"value_width = {value_width}" if value_width else size
+        rotated = key_width or value_width or (width // heads if width and heads else 0)
+        if isinstance(positions, RotaryPositionsConfig) and rotated % 2:
             raise ValueError(
                 f"rotates pairs of entries, but model.{size} is odd: set model.key_width to an even number"
             )
@@ -233,10 +242,9 @@ class TransformerConfig(NetworkConfig):
     @property
     def extrapolates(self) -> bool:
         """Whether the network works well on longer sequences; rotary positions do so with window attention."""
-        rotary_window = isinstance(self.positions, RotaryPositionsConfig) and isinstance(
-            self.attention, WindowAttentionConfig
-        )
-        return self.positions.extrapolates or rotary_window
+        attention = self.attention
+        is_local = isinstance(attention, WindowAttentionConfig) and not attention.full_layers
+        return self.positions.extrapolates or (isinstance(self.positions, RotaryPositionsConfig) and is_local)
 
     @property
     def embedding_width(self) -> int:
@@ -246,7 +254,7 @@ class TransformerConfig(NetworkConfig):
     @property
     def head_width(self) -> int:
         """d_v: size of a head's values; also d_k unless `key_width` is set."""
-        return self.width // self.heads
+        return self.value_width or self.width // self.heads
 
 
 class AutoregressiveConfig(BaseConfig):

@@ -21,6 +21,7 @@ from ctranslate2.specs import (
     TransformerEncoderSpec,
     TransformerSpec,
 )
+from ctranslate2.specs.attention_spec import RotaryScalingType
 from ctranslate2.specs.common_spec import Activation
 from tokenizers import Tokenizer
 
@@ -29,8 +30,10 @@ from regard.config import (
     Config,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
+    Llama3ScalingConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
+    ScalingConfig,
     TransformerConfig,
 )
 from regard.errors import ConfigError, ModelError
@@ -165,7 +168,7 @@ def build_ctranslate2_spec(config: Config, arrays: Arrays, vocabularies: Vocabul
     common: dict[str, Any] = {
         "num_heads": model.heads,
         "num_heads_kv": kv_heads,
-        "head_dim": None if head_width == model.head_width else head_width,
+        "head_dim": None if head_width * model.heads == model.width else head_width,
         "pre_norm": model.norm_order == "pre",
         "rms_norm": model.norm == "rms",
         "activation": CTRANSLATE2_ACTIVATIONS[model.activation],
@@ -173,6 +176,8 @@ def build_ctranslate2_spec(config: Config, arrays: Arrays, vocabularies: Vocabul
         "layernorm_embedding": model.embedding_norm,
         "relative_position": isinstance(model.positions, RelativePositionsConfig),
     }
+    if model.qk_norm:
+        common["qk_norm"] = True
     decoder = TransformerDecoderSpec(
         decoder_layers or model.layers,
         with_encoder_attention=has_encoder,
@@ -206,7 +211,7 @@ def _native_kv_heads(model: TransformerConfig) -> int | None:
     CTranslate2 groups the heads of self-attention, if queries, keys and values have the same width.
     """
     is_grouped = model.kv_heads is not None and model.kv_heads != model.heads
-    same_width = equal_head_width(model) == model.head_width and model.key_width is None and model.scale_scores
+    same_width = model.key_width in (None, model.head_width) and model.scale_scores
     is_native = isinstance(model, DecoderOnlyConfig) and not isinstance(model.positions, RelativePositionsConfig)
     return model.kv_heads if is_grouped and same_width and is_native else None
 
@@ -214,13 +219,23 @@ def _native_kv_heads(model: TransformerConfig) -> int | None:
 def _attention_positions(model: TransformerConfig) -> dict[str, Any]:
     """Return the settings of positions that act inside of a decoder's attention."""
     match model.positions:
-        case RotaryPositionsConfig(base=base, layout=layout):
+        case RotaryPositionsConfig(base=base, layout=layout, scaling=scaling):
             rotated = model.key_width or model.head_width  # without the padding of heads
-            return {"rotary_dim": rotated, "rotary_interleave": layout == "interleaved", "rotary_base": base}
+            rotary = {"rotary_dim": rotated, "rotary_interleave": layout == "interleaved", "rotary_base": base}
+            return rotary | (_rotary_scaling(scaling) if scaling is not None else {})
         case AlibiPositionsConfig():
             return {"alibi": True}
         case _:
             return {}
+
+
+def _rotary_scaling(scaling: ScalingConfig) -> dict[str, Any]:
+    """Return CTranslate2's settings of a scaling that `unsupported_reason` accepts."""
+    settings: dict[str, Any] = {"rotary_scaling_factor": scaling.factor}
+    if isinstance(scaling, Llama3ScalingConfig):
+        settings["original_max_position_embeddings"] = scaling.original_length
+        return settings | {"rotary_scaling_type": RotaryScalingType.Llama3}
+    return settings | {"rotary_scaling_type": RotaryScalingType.Linear}
 
 
 def _fill_stack(
@@ -237,6 +252,12 @@ def _fill_stack(
         _fill_norm(spec.layer_norm, arrays, f"{stack}.norm")
     for index, layer in enumerate(spec.layer):
         _fill_layer(layer, arrays, f"{stack}.layers.{index}")
+        match model.positions:
+            case RotaryPositionsConfig(scaling=Llama3ScalingConfig() as scaling):
+                attention = layer.self_attention  # its class lacks the attribute that the library reads
+                attention.__dict__["rotary_scaling_factor"] = np.float32(scaling.factor)
+                attention.rotary_low_freq_factor = np.float32(scaling.low_turns)
+                attention.rotary_high_freq_factor = np.float32(scaling.high_turns)
 
 
 def _fill_layer(spec: Any, arrays: Arrays, layer: str) -> None:
@@ -244,6 +265,9 @@ def _fill_layer(spec: Any, arrays: Arrays, layer: str) -> None:
     _fill_linear(attention.linear[0], arrays, f"{layer}.attention.query_key_value")
     _fill_linear(attention.linear[1], arrays, f"{layer}.attention.output")
     _fill_norm(attention.layer_norm, arrays, f"{layer}.attention_residual.norm")
+    if hasattr(attention, "q_norm"):
+        _fill_norm(attention.q_norm, arrays, f"{layer}.attention.query_norm")
+        _fill_norm(attention.k_norm, arrays, f"{layer}.attention.key_norm")
     if hasattr(attention, "relative_position_keys"):
         attention.relative_position_keys = arrays[f"{layer}.attention.positions.keys"]
         attention.relative_position_values = arrays[f"{layer}.attention.positions.values"]

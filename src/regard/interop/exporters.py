@@ -28,6 +28,7 @@ from regard.registry import Registry
 
 EXAMPLE_TEXT = "I love you very much"
 SUPPORTED_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
+SUPPORTED_SCALINGS = ("linear", "llama3")
 MAX_POSITIONS = 4096  # of an exported network whose positions are unlimited here: other programs store them in a table
 
 
@@ -104,11 +105,17 @@ def unsupported_reason(config: Config) -> str | None:
     target_size = (model.target_vocab_size if isinstance(model, EncoderDecoderConfig) else None) or model.vocab_size
     outside = max(tokens.start, tokens.unknown, tokens.end) >= target_size or tokens.end >= model.vocab_size
     positions = model.positions
+    scaling = positions.scaling if isinstance(positions, RotaryPositionsConfig) else None
     reasons = {
         "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
         "CTranslate2 has no activation relu2, and the network has": model.activation == "relu2",
-        "CTranslate2 does not normalize queries and keys, and the network does": model.qk_norm,
+        "CTranslate2 normalizes queries and keys in decoder-only networks with equal head sizes, and this one is not": (
+            model.qk_norm and (has_encoder or model.key_width not in (None, model.head_width) or not model.scale_scores)
+        ),
+        f"CTranslate2 has no rotary scaling {scaling.kind}, and the network has" if scaling is not None else "": (
+            scaling is not None and scaling.kind not in SUPPORTED_SCALINGS
+        ),
         "CTranslate2 does not cap logits, and the network does": model.logit_soft_cap is not None,
         "CTranslate2 needs residual connections, and the network has none": not model.residual,
         "CTranslate2 needs a causal mask, and the network's decoder has none": not model.causal_mask,

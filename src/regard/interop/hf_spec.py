@@ -203,6 +203,9 @@ def common_reasons(model: TransformerConfig, name: str) -> dict[str, bool]:
         f"{name} has no keys that are wider than values, as this network has": (
             (model.key_width or 0) > model.head_width
         ),
+        f"{name} has heads of width / heads units, and this network's have {model.head_width}": (
+            model.head_width * model.heads != model.width
+        ),
     }
 
 

@@ -108,6 +108,9 @@ def _stack_shapes(
             distances = 2 * model.positions.max_distance + 1
             shapes[f"{layer}.attention.positions.keys"] = (distances, model.key_width or model.head_width)
             shapes[f"{layer}.attention.positions.values"] = (distances, model.head_width)
+        if model.qk_norm and model.norm_affine:
+            head = (model.key_width or model.head_width,)
+            shapes |= {f"{layer}.attention.{name}_norm.weight": head for name in ("query", "key")}
         sublayers = ["attention", *(["cross_attention"] if cross else []), "feed_forward"]
         norms += [f"{layer}.{sublayer}_residual.norm" for sublayer in sublayers]
     if model.norm_affine:
@@ -120,15 +123,16 @@ def _linear_layers(
     model: EncoderDecoderConfig | DecoderOnlyConfig, cross: bool
 ) -> Iterator[tuple[str, int, int, bool]]:
     """Yield name, rows, columns and whether it has a bias, for each linear layer of a Transformer layer."""
-    width, hidden, bias = model.width, model.feed_forward, model.attention_bias
+    width, hidden, values = model.width, model.feed_forward, model.heads * model.head_width
+    bias, output_bias = bool(model.attention_bias), model.attention_bias is True
     kv_heads, key_width = model.kv_heads or model.heads, model.key_width or model.head_width
     queries, keys_values = model.heads * key_width, kv_heads * (key_width + model.head_width)
     yield "attention.query_key_value", queries + keys_values, width, bias
-    yield "attention.output", width, width, bias
+    yield "attention.output", width, values, output_bias
     if cross:
         yield "cross_attention.query", queries, width, bias
         yield "cross_attention.key_value", keys_values, width, bias
-        yield "cross_attention.output", width, width, bias
+        yield "cross_attention.output", width, values, output_bias
     gated = model.activation == "swiglu"
     yield "feed_forward.inner", 2 * hidden if gated else hidden, width, not gated
     yield "feed_forward.output", width, hidden, not gated

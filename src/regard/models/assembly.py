@@ -1,7 +1,7 @@
 """From settings to a network.
 
 `build` assembles a network. Position schemes and attention kernels are built by the `builder` of their config, which is
-a function of this module for the built-in ones and may be in any other package:
+a function of `models/positions.py` or of this module for the built-in ones and may be in any other package:
 
     build_positions(config, model, *, encoder) -> nn.Positions
     build_attention(config, model, *, encoder) -> a function without arguments that returns the kernel of a layer
@@ -13,6 +13,7 @@ draw their initial values from torch's default generator, so their order is part
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from torch import nn
 
 from regard import nn as rn
 from regard.config import (
-    AlibiPositionsConfig,
     BidirectionalLanguageModelConfig,
     BigBirdAttentionConfig,
     ClassHeadConfig,
@@ -29,18 +29,12 @@ from regard.config import (
     EncoderDecoderConfig,
     EncoderOnlyConfig,
     FullAttentionConfig,
-    LearnedPositionsConfig,
     LinformerAttentionConfig,
     ModelConfig,
     NoHeadConfig,
-    NoPositionsConfig,
     RecurrentConfig,
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
-    RelativePositionsConfig,
-    RotaryPositionsConfig,
-    SinusoidalPositionsConfig,
-    SyntaxPositionsConfig,
     TagHeadConfig,
     TokenHeadConfig,
     TransformerConfig,
@@ -197,7 +191,8 @@ def _stack(
 def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.Positions, cross: bool) -> rn.Block:
     width, heads = config.width, config.heads
     qk_norm = partial(nn.RMSNorm, eps=config.norm_epsilon, elementwise_affine=config.norm_affine)
-    options: Any = {"kv_heads": config.kv_heads, "key_width": config.key_width, "bias": config.attention_bias}
+    options: Any = {"kv_heads": config.kv_heads, "value_width": config.value_width, "key_width": config.key_width}
+    options |= {"bias": bool(config.attention_bias), "output_bias": config.attention_bias is True}
     options["qk_norm"] = qk_norm if config.qk_norm else None
     residual = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
     attention = rn.SelfAttention(width, heads, kernel, positions, **options)
@@ -231,67 +226,21 @@ def _norm(config: TransformerConfig) -> nn.Module:
             return nn.Identity()
 
 
-def build_sinusoidal_positions(
-    config: SinusoidalPositionsConfig, model: TransformerConfig, *, encoder: bool
-) -> rn.Positions:
-    """Build sinusoidal positions."""
-    return rn.SinusoidalPositions(
-        config.vector_width(model.width),
-        halves=config.layout == "halves",
-        concatenate=config.combine == "concatenate",
-    )
-
-
-def build_learned_positions(config: LearnedPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    """Build learned positions."""
-    return rn.LearnedPositions(
-        config.max_length, config.vector_width(model.width), concatenate=config.combine == "concatenate"
-    )
-
-
-def build_rotary_positions(config: RotaryPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    """Build rotary positions."""
-    return rn.RotaryPositions(config.base, halves=config.layout == "halves")
-
-
-def build_alibi_positions(config: AlibiPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    """Build ALiBi positions."""
-    return rn.AlibiPositions()
-
-
-def build_relative_positions(
-    config: RelativePositionsConfig, model: TransformerConfig, *, encoder: bool
-) -> rn.Positions:
-    """Build relative positions."""
-    return rn.RelativePositions(config.max_distance, config.per_head)
-
-
-def build_syntax_positions(config: SyntaxPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    """Build syntax positions; a decoder, whose text has no parse, has sinusoidal positions."""
-    if not encoder:
-        return rn.SinusoidalPositions(model.width)
-    order = rn.SinusoidalPositions(model.width)
-    max_depth = config.max_depth if config.depth else 0
-    max_distance = config.max_distance if config.distance else 0
-    sizes = (model.width, max_depth, max_distance, config.per_head, config.relation == "edge")
-    if config.fusion == "nonlinear":
-        return rn.FusedSyntaxPositions(order, *sizes)
-    return rn.SyntaxPositions(order if config.sinusoidal else rn.Positions(), *sizes)
-
-
-def build_no_positions(config: NoPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    """Build the scheme that does nothing."""
-    return rn.Positions()
-
-
 def build_full_attention(config: FullAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:
     """Build full attention."""
     return lambda: _full_attention(model)
 
 
 def build_window_attention(config: WindowAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:
-    """Build sliding-window attention."""
-    return lambda: rn.WindowAttention(_scale(model), config.window, model.attention_dropout)
+    """Build sliding-window attention; layers among `full_layers` have full attention."""
+    layers = count()
+
+    def kernel() -> rn.AttentionKernel:
+        if next(layers) in config.full_layers:
+            return _full_attention(model)
+        return rn.WindowAttention(_scale(model), config.window, model.attention_dropout)
+
+    return kernel
 
 
 def build_bigbird_attention(config: BigBirdAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:

@@ -17,11 +17,18 @@ from regard.nn.positions import (
     LearnedPositions,
     Positions,
     RelativePositions,
-    RotaryPositions,
     SinusoidalPositions,
     sinusoidal_table,
 )
 from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling, ReLUPooling
+from regard.nn.rotary import (
+    FrequencyScaling,
+    LinearScaling,
+    Llama3Scaling,
+    NtkScaling,
+    RotaryPositions,
+    YarnScaling,
+)
 from regard.nn.sparse import WindowAttention
 from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
@@ -48,6 +55,7 @@ __all__ = [
     "Dropout",
     "FeedForward",
     "FirstTokenPooling",
+    "FrequencyScaling",
     "FullAttention",
     "FusedSyntaxPositions",
     "GatedFeedForward",
@@ -55,8 +63,11 @@ __all__ = [
     "Layout",
     "LearnedPositions",
     "LengthProjection",
+    "LinearScaling",
     "LinformerAttention",
+    "Llama3Scaling",
     "MeanPooling",
+    "NtkScaling",
     "OutputProjection",
     "Packing",
     "Positions",
@@ -75,6 +86,7 @@ __all__ = [
     "TokenEmbedding",
     "Tokens",
     "WindowAttention",
+    "YarnScaling",
     "attend",
     "causal_mask",
     "make_layout",

@@ -37,14 +37,16 @@ class MultiHeadAttention(ExposedModule):
         kernel: AttentionKernel,
         *,
         kv_heads: int | None = None,
+        value_width: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        output_bias: bool | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.kv_heads = kv_heads or heads
-        self.value_width = width // heads
+        self.value_width = value_width or width // heads
         self.key_width = key_width or self.value_width
         shared = "" if self.kv_heads == heads else f", shared by {heads // self.kv_heads} heads"
         queries, keys = "x · W_q: queries", f"W_k: keys{shared}"
@@ -62,7 +64,7 @@ class MultiHeadAttention(ExposedModule):
         self.kernel = kernel
         self.head_outputs = Tap("head", "token", "unit", description="weights · v")
         self.concatenation = Tap("token", "unit", description="outputs of all heads, concatenated")
-        self.output = nn.Linear(heads * self.value_width, width, bias=bias)
+        self.output = nn.Linear(heads * self.value_width, width, bias=bias if output_bias is None else output_bias)
 
     @property
     def output_product(self) -> MatrixProduct:
@@ -171,11 +173,23 @@ class SelfAttention(MultiHeadAttention):
         positions: Positions,
         *,
         kv_heads: int | None = None,
+        value_width: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        output_bias: bool | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
-        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias, qk_norm=qk_norm)
+        super().__init__(
+            width,
+            heads,
+            kernel,
+            kv_heads=kv_heads,
+            value_width=value_width,
+            key_width=key_width,
+            bias=bias,
+            output_bias=output_bias,
+            qk_norm=qk_norm,
+        )
         self.positions = positions.for_layer(heads, self.key_width, self.value_width, kernel.scale)
         self._heads = (heads, self.kv_heads, self.kv_heads)
         self._widths = (self.key_width, self.key_width, self.value_width)
@@ -230,11 +244,23 @@ class CrossAttention(MultiHeadAttention):
         kernel: AttentionKernel,
         *,
         kv_heads: int | None = None,
+        value_width: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
+        output_bias: bool | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
-        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias, qk_norm=qk_norm)
+        super().__init__(
+            width,
+            heads,
+            kernel,
+            kv_heads=kv_heads,
+            value_width=value_width,
+            key_width=key_width,
+            bias=bias,
+            output_bias=output_bias,
+            qk_norm=qk_norm,
+        )
         self._heads, self._widths = (self.kv_heads,) * 2, (self.key_width, self.value_width)
         self.sizes = [self.kv_heads * size for size in self._widths]
         self.query = nn.Linear(width, heads * self.key_width, bias=bias)

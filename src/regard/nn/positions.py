@@ -11,8 +11,9 @@ A position scheme has four hooks, each of which does nothing unless the scheme o
 returned for it, which may have parameters of its own. `Tokens` has the position of each token and any features that the
 network was given; a `Layout` has queries, keys and the distances between them.
 
-Each scheme is one class, with its formula in the docstring; `syntax.py` has the one that needs dependency trees. A
-scheme of another package is registered under a name (`regard.positions` entry points).
+Each scheme is one class, with its formula in the docstring; `rotary.py` has the one that rotates, and `syntax.py` the
+one that needs dependency trees. A scheme of another package is registered under a name (`regard.positions` entry
+points).
 
 B batch · H heads · T queries · S keys · D width of a query or key · E width of a value · C model width
 """
@@ -278,56 +279,3 @@ class RelativeVectors(Positions):
         if key not in layout.memo:
             layout.memo[key] = layout.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return cast(Tensor, layout.memo[key])
-
-
-class RotaryPositions(Positions):
-    """Rotary positions (Su et al. 2021): queries and keys are rotated by their position; values stay as they are.
-
-    A query or key of width D is D/2 points of the plane. At position m point i is rotated by the angle m·θᵢ with
-    θᵢ = base^(−2i/D). The dot product of points rotated by m and n is that of points rotated by 0 and n − m, so scores
-    depend on distances.
-
-    The pairs are adjacent, (x₀, x₁), (x₂, x₃), …, as in the paper and GPT-J (`rotate_every_two` in transformers). With
-    `halves` they are (xᵢ, xᵢ₊D/₂), as in LLaMA (`rotate_half`).
-    """
-
-    def __init__(self, base: float = 10_000.0, halves: bool = False, key_width: int = 0) -> None:
-        super().__init__()
-        self.base = base
-        self.halves = halves
-        self.key_width = key_width
-
-    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return RotaryPositions(self.base, self.halves, key_width)
-
-    def prepare(self, x: Tensor, layout: Layout) -> None:
-        self._rotations(x[..., : self.key_width], layout.queries)
-
-    def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        rotate = rotate_halves if self.halves else rotate_pairs
-        return rotate(x, self._rotations(x, tokens)).to(x.dtype)
-
-    def _rotations(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""
-        key = f"rotary {self.base} {x.size(-1)} {x.dtype == torch.float64}"
-        if key not in tokens.memo:
-            position_ids = tokens.position_ids
-            if x.device.type == "mps":  # has no float64
-                position_ids = position_ids.cpu()
-            even = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=position_ids.device)
-            angle = position_ids[:, None, :, None] * self.base ** (-even / x.size(-1))
-            dtype = torch.complex128 if x.dtype == torch.float64 else torch.complex64  # 16 bits would be too few
-            tokens.memo[key] = torch.polar(torch.ones_like(angle), angle).to(x.device, dtype)
-        return cast(Tensor, tokens.memo[key])
-
-
-def rotate_pairs(x: Tensor, rotations: Tensor) -> Tensor:
-    """Rotate each (x₂ᵢ, x₂ᵢ₊₁) as a complex number: on a CPU several times faster than strided indexing."""
-    points = torch.view_as_complex(x.to(rotations.real.dtype).unflatten(-1, (-1, 2)).contiguous())  # (B, H, T, D/2)
-    return torch.view_as_real(points * rotations).flatten(-2)
-
-
-def rotate_halves(x: Tensor, rotations: Tensor) -> Tensor:
-    """Rotate each (xᵢ, xᵢ₊D/₂)."""
-    (a, b), cosine, sine = x.chunk(2, dim=-1), rotations.real, rotations.imag  # (B, H, T, D/2)
-    return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
