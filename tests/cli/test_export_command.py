@@ -14,6 +14,7 @@ from regard.config import (
     EncoderOnlyConfig,
     LearnedPositionsConfig,
     ModelConfig,
+    RotaryPositionsConfig,
 )
 from regard.errors import ModelError
 from regard.models import save
@@ -62,6 +63,25 @@ def test_printed_example_runs(to: str, model: ModelConfig, terminal: Terminal) -
     printed = terminal.export("model", "--to", to)
     assert Path(f"model-{to}").is_dir()
     assert terminal.python(printed).strip()
+
+
+def test_gguf_files_are_exported_and_imported(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(
+        Path("model"),
+        DecoderOnlyConfig(
+            **SMALL,
+            norm="rms",
+            norm_order="pre",
+            activation="swiglu",
+            positions=RotaryPositionsConfig(),
+            scale_embeddings=False,
+        ),
+    )
+    printed = terminal.export("model", "--to", "gguf", "--quantization", "F32")
+    assert "model-gguf/model.gguf: for llama.cpp, F32. In Python:\n" in printed
+    app(["import", "model-gguf/model.gguf"], standalone_mode=False)
+    assert " parameters from model-gguf/model.gguf to model-regard\n" in capsys.readouterr().out
+    assert Path("model-regard", "model.safetensors").exists()
 
 
 def test_printed_example_of_a_text_encoder_runs(terminal: Terminal) -> None:

@@ -10,9 +10,13 @@ AVERAGE_EXAMPLES = examples(
     "regard average runs/a runs/b runs/c --out runs/mean",
     "regard average runs/en-it --last 5 --out runs/en-it-mean",
 )
-IMPORT_EXAMPLES = examples("regard import downloads/gpt2 --out models/gpt2")
+IMPORT_EXAMPLES = examples(
+    "regard import downloads/gpt2 --out models/gpt2", "regard import downloads/SmolLM2-135M-Instruct.Q8_0.gguf"
+)
 EXPORT_EXAMPLES = examples(
-    "regard export runs/en-it --to ctranslate2 --out models/en-it", "regard export runs/gpt --to huggingface"
+    "regard export runs/en-it --to ctranslate2 --out models/en-it",
+    "regard export runs/gpt --to huggingface",
+    "regard export runs/llama --to gguf --quantization Q8_0",
 )
 
 
@@ -37,16 +41,20 @@ def average_models(
 
 
 def import_model(
-    source: Annotated[Path, argument("Local folder with config.json and model.safetensors.", "SOURCE")],
+    source: Annotated[Path, argument("Local folder with config.json and model.safetensors, or a GGUF file.", "SOURCE")],
     out: Annotated[
         Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
     ] = None,
 ) -> None:
-    """Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder."""
-    from regard.interop.huggingface import import_huggingface
+    """Convert a local Hugging Face folder (GPT-2, BERT, Marian), or a GGUF file (Llama), to a model folder."""
+    if source.suffix == ".gguf":
+        from regard.interop.gguf import import_gguf_file
 
-    out = out or Path(f"{source.resolve().name}-regard")
-    report = import_huggingface(source, out)
+        report = import_gguf_file(source, out or Path(f"{source.stem}-regard"))
+    else:
+        from regard.interop.huggingface import import_huggingface
+
+        report = import_huggingface(source, out or Path(f"{source.resolve().name}-regard"))
     print_text(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
     for tensor, reason in report.skipped:
         print_text(f"skipped: {tensor} ({reason})")
@@ -57,21 +65,23 @@ def import_model(
 def export_model(
     model: ModelArgument,
     to: Annotated[
-        str, option(OUTPUT_PANEL, "--to", help="Target format: ctranslate2, huggingface, or one of a plugin.")
+        str, option(OUTPUT_PANEL, "--to", help="Target format: ctranslate2, huggingface, gguf, or one of a plugin.")
     ],
     out: Annotated[
-        Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Folder to write; NAME-FORMAT by default.")
+        Path | None,
+        option(OUTPUT_PANEL, "--out", "-o", help="Folder to write, or a .gguf file; NAME-FORMAT by default."),
     ] = None,
     quantization: Annotated[
         str | None,
         option(
             MODEL_PANEL,
             "--quantization",
-            help="Weights of the ctranslate2 format: int8 (default, a quarter of the size) or float32.",
+            help="Weights of the ctranslate2 format: int8 (default, a quarter of the size) or float32; of gguf: F16 "
+            "(default), Q8_0 or F32.",
         ),
     ] = None,
 ) -> None:
-    """Convert a model for CTranslate2 (fast on CPUs) or for Hugging Face transformers (Marian, GPT-2, BERT)."""
+    """Convert a model for CTranslate2 (fast on CPUs), Hugging Face transformers (Marian, GPT-2, BERT) or llama.cpp."""
     from regard.interop.exporters import EXPORTERS
     from regard.models.folder_files import resolve_model_folder
 

@@ -43,7 +43,7 @@ LEADING_SPACES_PATTERN = r"\A +"
 SPACE_RUN_PATTERN = " {2,}"
 TRAILING_MARKS_PATTERN = r"▁+\z"
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_GPT4_PATTERN = (  # also of Llama 3 and, with \p{N}, of Qwen
+GPT4_PATTERN = (  # also of Llama 3 and, with \p{N}, of Qwen
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 KNOWN_PATTERNS = frozenset(
@@ -55,8 +55,8 @@ KNOWN_PATTERNS = frozenset(
         SPACE_RUN_PATTERN,
         TRAILING_MARKS_PATTERN,
         _GPT2_PATTERN,
-        _GPT4_PATTERN % r"\p{N}{1,3}",
-        _GPT4_PATTERN % r"\p{N}",
+        GPT4_PATTERN % r"\p{N}{1,3}",
+        GPT4_PATTERN % r"\p{N}",
         r"\s",
         r"\s+",
         r"\d",

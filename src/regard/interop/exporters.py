@@ -62,6 +62,7 @@ EXPORTERS: Registry[Exporter] = Registry(
     "exporters",
     {
         "ctranslate2": "regard.interop.ctranslate2:ctranslate2_exporter",
+        "gguf": "regard.interop.gguf_export:export_gguf",
         "huggingface": "regard.interop.huggingface:huggingface_exporter",
     },
 )

@@ -1,0 +1,256 @@
+"""Import of Llama-like decoders from GGUF, the file format of llama.cpp; `gguf_export.py` writes it.
+
+    report = import_gguf_file("model.gguf", "models/model")
+
+GGUF rotates neighboring entries of queries and keys, and Hugging Face's Llama those that are half a head apart. The
+rows of its query and key matrices are in another order therefore, which is changed in both directions.
+
+H heads · D width of a head · C model width
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
+from regard.errors import ModelError
+from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
+from regard.interop.gguf_tokenizer import CONTROL, END_TOKENS, import_tokenizer, token_types
+from regard.interop.hf_tokenizers import ImportedTokenizers
+from regard.interop.huggingface import ImportReport
+from regard.interop.weight_transforms import Array
+from regard.models import save
+from regard.models.assembly import build_meta
+from regard.models.folder import assign_tensors
+from regard.models.folder_files import TOKENIZER_FILE
+
+ARCHITECTURE = "llama"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+MAX_TEMPLATE_CHARACTERS = 2**18
+MAX_SIZE = 2**24
+
+
+def interleave(rows: Array, heads: int) -> Array:
+    """Return rows (H·D, …) whose rotated pairs are D/2 apart with these next to each other.
+
+    >>> interleave(np.arange(8), 2).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def separate(rows: Array, heads: int) -> Array:
+    """Return rows (H·D, …) whose rotated pairs are next to each other with these D/2 apart.
+
+    >>> separate(interleave(np.arange(24), 2), 2).tolist() == list(range(24))
+    True
+    """
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+@dataclass(frozen=True)
+class GGUFMapping:
+    """One of our tensors, and the tensors of GGUF that are stacked in it with the numbers of rows and rotated heads."""
+
+    name: str
+    parts: tuple[tuple[str, int, int], ...]
+    shape: tuple[int, ...]
+    """Of each row."""
+
+
+def gguf_mappings(model: DecoderOnlyConfig) -> Iterator[GGUFMapping]:
+    """Yield our tensors and those of GGUF; heads are 0 where no rows are rotated."""
+    width, heads, kv_heads = model.width, model.heads, model.kv_heads or model.heads
+    keys = kv_heads * model.head_width
+    vocabulary, hidden = model.vocab_size, model.feed_forward
+    yield GGUFMapping("decoder.embedding.weight", (("token_embd.weight", vocabulary, 0),), (width,))
+    for n in range(model.layers):
+        ours, theirs = f"decoder.layers.{n}", f"blk.{n}"
+        attention = (
+            (f"{theirs}.attn_q.weight", width, heads),
+            (f"{theirs}.attn_k.weight", keys, kv_heads),
+            (f"{theirs}.attn_v.weight", keys, 0),
+        )
+        gated = ((f"{theirs}.ffn_gate.weight", hidden, 0), (f"{theirs}.ffn_up.weight", hidden, 0))
+        yield GGUFMapping(f"{ours}.attention_residual.norm.weight", ((f"{theirs}.attn_norm.weight", width, 0),), ())
+        yield GGUFMapping(f"{ours}.attention.query_key_value.weight", attention, (width,))
+        yield GGUFMapping(f"{ours}.attention.output.weight", ((f"{theirs}.attn_output.weight", width, 0),), (width,))
+        yield GGUFMapping(f"{ours}.feed_forward_residual.norm.weight", ((f"{theirs}.ffn_norm.weight", width, 0),), ())
+        yield GGUFMapping(f"{ours}.feed_forward.inner.weight", gated, (width,))
+        yield GGUFMapping(f"{ours}.feed_forward.output.weight", ((f"{theirs}.ffn_down.weight", width, 0),), (hidden,))
+    yield GGUFMapping("decoder.norm.weight", (("output_norm.weight", width, 0),), ())
+    if not model.tie_output:
+        yield GGUFMapping("output.weight", (("output.weight", vocabulary, 0),), (width,))
+
+
+def import_gguf_file(source: str | Path, out: str | Path) -> ImportReport:
+    """Convert a GGUF file of a Llama-like model to a model folder that `regard.load` reads.
+
+    Args:
+        source: A GGUF file.
+        out: The model folder to write, which must not exist.
+    """
+    out, file = Path(out), read_gguf(source)
+    if out.exists():
+        raise ModelError(f"{out}: already exists; choose another name or remove it first.")
+    import_gguf(file.path)  # before anything long
+    model = _read_model(file)
+    mappings = list(gguf_mappings(model))
+    _check_tensors(file, mappings)
+    notes = list[str]()
+    tokenizers = import_tokenizer(file)
+    tokens = _read_tokens(file, model, tokenizers, notes)
+    network = build_meta(model)  # shapes only: all values come from the file
+    assign_tensors(network, {entry.name: torch.from_numpy(_read_tensor(file, entry)) for entry in mappings})
+    context = _size(file, f"{ARCHITECTURE}.context_length", 2048)
+    types = sorted({info.type_name for info in file.tensors.infos.values()})
+    save(
+        out,
+        network,
+        Config.model_validate({"model": model, "tokens": tokens, "data": {"context_length": context}}),
+        origin=f"Imported from the GGUF file {file.path.name} ({', '.join(types)}).",
+        extra_files=tokenizers.files | _chat_template(file, notes),
+    )
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return ImportReport(out, f"gguf {ARCHITECTURE}", parameters, (), (*tokenizers.notes, *notes))
+
+
+def _read_tensor(file: GGUFFile, entry: GGUFMapping) -> Array:
+    parts = [separate(file.tensors[name], heads) if heads else file.tensors[name] for name, _, heads in entry.parts]
+    return np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
+
+
+def _read_model(file: GGUFFile) -> DecoderOnlyConfig:
+    """Return the network that the metadata describes; ModelError if regard does not have it."""
+    architecture = file.metadata.get("general.architecture")
+    if architecture != ARCHITECTURE:
+        raise ModelError(
+            f"{file.path}: general.architecture = {architecture!r} cannot be imported; regard imports {ARCHITECTURE!r} "
+            "(also Mistral and SmolLM2)."
+        )
+    embedding = file.tensors.infos.get("token_embd.weight")
+    if embedding is None:
+        raise ModelError(f"{file.path}: has no tensor token_embd.weight; {COPY_AGAIN}.")
+    width, heads = (_size(file, f"llama.{name}") for name in ("embedding_length", "attention.head_count"))
+    kv_heads = _size(file, "llama.attention.head_count_kv", heads)
+    if width % heads or heads % kv_heads:
+        raise ModelError(
+            f"{file.path}: llama.attention.head_count = {heads} should divide llama.embedding_length = {width}, and "
+            f"llama.attention.head_count_kv = {kv_heads} should divide it; {COPY_AGAIN}."
+        )
+    head_width = width // heads
+    _require(file, "llama.rope.dimension_count", head_width, "regard rotates whole heads")
+    for name in ("key_length", "value_length"):
+        _require(file, f"llama.attention.{name}", head_width, "regard's heads are embedding_length / head_count wide")
+    _require(file, "llama.rope.scaling.type", "none", "regard does not import scaled rotary positions")
+    _require(file, "llama.expert_count", 0, "regard has no mixture of experts")
+    _require(file, "llama.attention.sliding_window", 0, "regard imports full attention")
+    return DecoderOnlyConfig(
+        vocab_size=embedding.shape[0],
+        width=width,
+        layers=_size(file, "llama.block_count", maximum=1000),
+        heads=heads,
+        kv_heads=None if kv_heads == heads else kv_heads,
+        feed_forward=_size(file, "llama.feed_forward_length"),
+        activation="swiglu",
+        norm="rms",
+        norm_order="pre",
+        norm_epsilon=_number(file, "llama.attention.layer_norm_rms_epsilon", 0, 1),
+        positions=RotaryPositionsConfig(layout="halves", base=_number(file, "llama.rope.freq_base", 1, 1e12, 10_000.0)),
+        dropout=0.0,
+        scale_embeddings=False,
+        tie_output="output.weight" not in file.tensors,
+    )
+
+
+def _require(file: GGUFFile, name: str, value: int | str, fact: str) -> None:
+    """Raise ModelError if the metadata has another value; `fact` says what regard has instead."""
+    if file.metadata.get(name, value) != value:
+        raise ModelError(f"{file.path}: {name} = {file.metadata[name]!r} cannot be imported: {fact} ({value!r}).")
+
+
+def _size(file: GGUFFile, name: str, default: int | None = None, maximum: int = MAX_SIZE) -> int:
+    value = file.metadata.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= maximum:
+        raise ModelError(f"{file.path}: {name} = {value!r} should be an integer from 1 to {maximum:,}; {COPY_AGAIN}.")
+    return value
+
+
+def _number(file: GGUFFile, name: str, low: float, high: float, default: float | None = None) -> float:
+    value = file.metadata.get(name, default)
+    if not isinstance(value, float) or not low < value < high:
+        raise ModelError(f"{file.path}: {name} = {value!r} should be between {low:g} and {high:g}; {COPY_AGAIN}.")
+    return float(str(np.float32(value)))  # 1e-05, stored as 9.999999747378752e-06
+
+
+def _check_tensors(file: GGUFFile, mappings: list[GGUFMapping]) -> None:
+    """Raise ModelError for the first tensor that is missing, has another shape, or is not in our network."""
+    infos = file.tensors.infos
+    expected = {name: (rows, *entry.shape) for entry in mappings for name, rows, _ in entry.parts}
+    for name, shape in expected.items():
+        if name not in infos:
+            raise ModelError(f"{file.path}: has no tensor {name}, which its metadata requires; {COPY_AGAIN}.")
+        if infos[name].shape != shape:
+            sizes = ["×".join(map(str, sizes)) for sizes in (infos[name].shape, shape)]
+            raise ModelError(
+                f"{file.path}: {name} has shape {sizes[0]}, but its metadata requires {sizes[1]}; {COPY_AGAIN}."
+            )
+    surplus = next((name for name in infos if name not in expected), None)
+    if surplus == "rope_freqs.weight":
+        raise ModelError(f"{file.path}: has scaled rotary positions ({surplus}), which regard does not import.")
+    if surplus is not None:
+        raise ModelError(f"{file.path}: has a tensor {surplus}, which regard's Llama network does not have.")
+
+
+def _read_tokens(
+    file: GGUFFile, model: DecoderOnlyConfig, tokenizers: ImportedTokenizers, notes: list[str]
+) -> SpecialTokensConfig:
+    """Return the special tokens; the end token is also the start token if texts have none before them."""
+    ids = {
+        name: _token(file, f"tokenizer.ggml.{name}_token_id", model.vocab_size)
+        for name in ("bos", "eos", "eot", "eom", "unknown", "padding")
+    }
+    tokenizer = tokenizers.by_file.get(TOKENIZER_FILE)
+    end = ids["eos"]
+    if end is None:
+        end = model.vocab_size - 1
+        notes.append(f"The file does not define the end token; id {end} is used.")
+    others = [ids["eot"], ids["eom"]]
+    if tokenizer is not None:
+        kinds = token_types(file, tokenizer.get_vocab_size())
+        named = [tokenizer.token_to_id(name) for name in END_TOKENS]
+        others += [token for token in named if token is not None and kinds[token] == CONTROL]
+    other_ends = tuple(dict.fromkeys(token for token in others if token not in (None, end)))
+    adds_start = file.metadata.get("tokenizer.ggml.add_bos_token") is True and ids["bos"] is not None
+    return SpecialTokensConfig.model_validate(
+        {
+            "pad": end if ids["padding"] is None else ids["padding"],
+            "unknown": end if ids["unknown"] is None else ids["unknown"],
+            "start": ids["bos"] if adds_start else end,
+            "end": end,
+            "other_ends": other_ends,
+        }
+    )
+
+
+def _token(file: GGUFFile, name: str, vocab_size: int) -> int | None:
+    value = file.metadata.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or not 0 <= value < vocab_size:
+        raise ModelError(f"{file.path}: {name} = {value!r} is not one of its {vocab_size} tokens; {COPY_AGAIN}.")
+    return value
+
+
+def _chat_template(file: GGUFFile, notes: list[str]) -> dict[str, bytes]:
+    """Return the file with the chat template, which is not executed here."""
+    template = file.metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str):
+        return {}
+    if len(template) > MAX_TEMPLATE_CHARACTERS:
+        notes.append(f"The chat template has more than {MAX_TEMPLATE_CHARACTERS:,} characters; it is omitted.")
+        return {}
+    return {CHAT_TEMPLATE_FILE: template.encode()}

@@ -1,0 +1,157 @@
+"""Tokenizers of GGUF files: byte-level BPE in `tokenizer.ggml.*`, as `tokenizer.json` and back.
+
+The file names how texts are divided before BPE instead of storing the regular expression (`tokenizer.ggml.pre`).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
+
+from regard.data.tokenizer_file import GPT4_PATTERN
+from regard.errors import ModelError
+from regard.interop.gguf_file import COPY_AGAIN, GGUFFile
+from regard.interop.hf_tokenizers import ImportedTokenizers, make_tokenizer, no_tokenizers
+from regard.models.folder_files import TOKENIZER_FILE
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5  # tokenizer.ggml.token_type
+BYTE_LEVEL_BPE = "gpt2"  # tokenizer.ggml.model
+# names of tokens that end a turn or a text, besides those that the file sets
+END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>")
+
+
+def _split_by(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _gpt2() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _digits() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+def _gpt4() -> pre_tokenizers.PreTokenizer:
+    return _split_by(GPT4_PATTERN % r"\p{N}{1,3}")
+
+
+def _qwen2() -> pre_tokenizers.PreTokenizer:
+    return _split_by(GPT4_PATTERN % r"\p{N}")
+
+
+PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+    "gpt-2": _gpt2,
+    "smollm": _digits,
+    "llama-bpe": _gpt4,
+    "qwen2": _qwen2,
+}
+PRE_TOKENIZER_ALIASES = {"default": "gpt-2", "gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe"}
+
+
+def import_tokenizer(file: GGUFFile) -> ImportedTokenizers:
+    """Return the tokenizer of a file; none, with a note, if its kind is unknown."""
+    kind = file.metadata.get("tokenizer.ggml.model")
+    if kind != BYTE_LEVEL_BPE:
+        return no_tokenizers(f"The file's tokenizer is {kind!r}, and regard reads {BYTE_LEVEL_BPE!r} (byte-level BPE)")
+    name = str(file.metadata.get("tokenizer.ggml.pre", "gpt-2"))
+    make = PRE_TOKENIZERS.get(PRE_TOKENIZER_ALIASES.get(name, name))
+    if make is None:
+        known = ", ".join(PRE_TOKENIZERS)
+        return no_tokenizers(f"The file divides texts by tokenizer.ggml.pre = {name!r}, and regard knows {known}")
+    return ImportedTokenizers({TOKENIZER_FILE: make_tokenizer(file.path, lambda: _build(file, make()))})
+
+
+def _build(file: GGUFFile, pre_tokenizer: pre_tokenizers.PreTokenizer) -> Tokenizer:
+    tokens, merges = text_list(file, "tokenizer.ggml.tokens"), text_list(file, "tokenizer.ggml.merges")
+    ids = {token: number for number, token in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        twice = next(token for number, token in enumerate(tokens) if ids[token] != number)
+        raise ModelError(f"{file.path}: tokenizer.ggml.tokens has {twice!r} twice; {COPY_AGAIN}.")
+    pairs = [_pair(file, merge, ids) for merge in merges]
+    tokenizer = Tokenizer(BPE(ids, pairs, ignore_merges=file.metadata.get("tokenizer.ggml.pre") == "llama-bpe"))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    added = [
+        AddedToken(tokens[number], special=kind == CONTROL, normalized=False)
+        for number, kind in enumerate(token_types(file, len(tokens)))
+        if kind in (CONTROL, USER_DEFINED)
+    ]
+    tokenizer.add_tokens(added)
+    start = file.metadata.get("tokenizer.ggml.bos_token_id")
+    if file.metadata.get("tokenizer.ggml.add_bos_token") is True and isinstance(start, int) and start < len(tokens):
+        name = tokens[start]
+        tokenizer.post_processor = processors.TemplateProcessing(f"{name} $A", None, [(name, start)])
+    return tokenizer
+
+
+def _pair(file: GGUFFile, merge: str, ids: Mapping[str, int]) -> tuple[str, str]:
+    left, separator, right = merge.partition(" ")
+    if not separator or left not in ids or right not in ids or left + right not in ids:
+        raise ModelError(
+            f"{file.path}: tokenizer.ggml.merges has {merge[:80]!r}, which is not two tokens; {COPY_AGAIN}."
+        )
+    return left, right
+
+
+def token_types(file: GGUFFile, count: int) -> list[int]:
+    """Return the kind of each token; all are normal if the file does not set them."""
+    types = file.metadata.get("tokenizer.ggml.token_type")
+    if types is None:
+        return [NORMAL] * count
+    if not isinstance(types, list) or len(types) != count or not all(isinstance(kind, int) for kind in types):
+        raise ModelError(f"{file.path}: tokenizer.ggml.token_type should be a number for each token; {COPY_AGAIN}.")
+    return [int(kind) for kind in types]
+
+
+def text_list(file: GGUFFile, name: str) -> list[str]:
+    """Return a metadata entry that is a list of texts."""
+    items = file.metadata.get(name)
+    if not isinstance(items, list) or not items or not all(isinstance(item, str) for item in items):
+        raise ModelError(f"{file.path}: {name} should be a list of texts; {COPY_AGAIN}.")
+    return [str(item) for item in items]
+
+
+def export_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any] | None:
+    """Return the entries `tokenizer.ggml.*` without this prefix; None if GGUF has no such tokenizer."""
+    content = json.loads(tokenizer.to_str())
+    name = _pre_tokenizer_name(content["pre_tokenizer"])
+    if content["model"]["type"] != "BPE" or name is None or content["normalizer"] is not None:
+        return None
+    added = {token["id"]: token for token in content["added_tokens"]}
+    texts = {number: token for token, number in tokenizer.get_vocab().items() if number < vocab_size}
+    kinds = {number: CONTROL if token["special"] else USER_DEFINED for number, token in added.items()}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
+    return {
+        "model": BYTE_LEVEL_BPE,
+        "pre": name,
+        "tokens": [texts.get(number, f"[PAD{number}]") for number in range(vocab_size)],
+        "token_type": [kinds.get(number, NORMAL if number in texts else UNUSED) for number in range(vocab_size)],
+        "merges": merges,
+    }
+
+
+def _pre_tokenizer_name(content: object) -> str | None:
+    """Return the name of a pre-tokenizer in GGUF; offsets, which do not change ids, are ignored."""
+    return next((name for name, make in PRE_TOKENIZERS.items() if _essence(content) == _essence(_state(make()))), None)
+
+
+def _state(pre_tokenizer: pre_tokenizers.PreTokenizer) -> object:
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    return json.loads(tokenizer.to_str())["pre_tokenizer"]
+
+
+def _essence(content: object) -> object:
+    if isinstance(content, list):
+        return [_essence(item) for item in content]
+    if not isinstance(content, dict):
+        return content
+    return {key: _essence(value) for key, value in content.items() if key != "trim_offsets"}
