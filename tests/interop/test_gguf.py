@@ -126,18 +126,36 @@ def test_rows_that_are_not_whole_blocks_are_stored_in_float16(tmp_path: Path) ->
     assert types["blk.0.ffn_up.weight"] == "Q8_0"
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {"attention_bias": "qkv"},
+    "qwen3": {"qk_norm": True, "value_width": 16},
+}
+
+
 @pytest.mark.slow
-def test_logits_of_transformers_are_the_same(model: Path, tmp_path: Path) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_of_transformers_are_the_same(name: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+    model = make_model(tmp_path / "model", **VARIANTS[name])
     path = export_gguf(model, tmp_path / "x.gguf", "F32").folder
-    theirs = LlamaForCausalLM(LlamaConfig(**load_gguf_checkpoint(str(path))["config"])).eval()
+    settings = load_gguf_checkpoint(str(path))["config"] | {"head_dim": llama(**VARIANTS[name]).head_width}  # not read
+    theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings)).eval()
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=theirs)["tensors"]
     assert theirs.load_state_dict(tensors, strict=False).missing_keys == ["lm_head.weight"]
     theirs.tie_weights()
     with torch.no_grad():
         torch.testing.assert_close(logits(model), theirs(torch.arange(24).view(2, 12)).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_networks_with_biases_or_normalized_queries_and_keys_are_qwen(name: str, tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model", **VARIANTS[name])
+    path = export_gguf(folder, tmp_path / "x.gguf", "F32").folder
+    assert import_gguf_file(path, tmp_path / "imported").kind == f"gguf {name}"
+    torch.testing.assert_close(logits(tmp_path / "imported"), logits(folder), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
@@ -153,6 +171,10 @@ def test_each_division_of_texts_is_recognized(pre: str, model: Path, tmp_path: P
     assert [again.encode(text).ids for text in TEXTS] == [tokenizer.encode(text).ids for text in TEXTS]
     assert len(again.encode("1987 1987").ids) == digits
     assert again.decode(again.encode(TEXTS[1]).ids) == TEXTS[1]
+    assert (again.normalizer is not None) == (pre == "qwen2")
+    entries = export_tokenizer(again, again.get_vocab_size())
+    assert entries is not None
+    assert entries["pre"] == pre
 
 
 def write(path: Path, changes: dict[str, Any], tensors: dict[str, np.ndarray[Any, Any]] | None = None) -> Path:
@@ -198,7 +220,7 @@ BPE_ENTRIES = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*"abcde
 @pytest.mark.parametrize(
     ("changes", "tensors", "message"),
     [
-        ({"general.architecture": "mamba"}, {}, "architecture = 'mamba' cannot be imported; regard imports 'llama'"),
+        ({"general.architecture": "mamba"}, {}, "'mamba' cannot be imported; regard imports llama, qwen2, qwen3"),
         ({"llama.block_count": 2**31}, {}, "llama.block_count = 2147483648 should be an integer from 1 to 1,000"),
         ({"llama.embedding_length": None}, {}, "llama.embedding_length = None should be an integer"),
         ({"llama.attention.head_count": 3}, {}, "llama.attention.head_count = 3 should divide llama.embedding_length"),
@@ -207,11 +229,11 @@ BPE_ENTRIES = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*"abcde
         ({"llama.rope.dimension_count": 2}, {}, "llama.rope.dimension_count = 2 cannot be imported: regard rotates"),
         ({"llama.rope.scaling.type": "yarn"}, {}, "llama.rope.scaling.type = 'yarn' cannot be imported"),
         ({"llama.expert_count": 8}, {}, "llama.expert_count = 8 cannot be imported: regard has no mixture of experts"),
-        ({"llama.attention.key_length": 16}, {}, "llama.attention.key_length = 16 cannot be imported"),
+        ({"llama.attention.value_length": 16}, {}, "llama.attention.value_length = 16 cannot be imported"),
         ({"tokenizer.ggml.eos_token_id": 11}, {}, "tokenizer.ggml.eos_token_id = 11 is not one of its 11 tokens"),
         ({}, {"blk.0.attn_k.weight": ONES[:0]}, "has no tensor blk.0.attn_k.weight, which its metadata requires"),
         ({}, {"blk.0.attn_k.weight": ONES[:4]}, "blk.0.attn_k.weight has shape 4×8, but its metadata requires 8×8"),
-        ({}, {"blk.0.attn_q.bias": ONES[0]}, "has a tensor blk.0.attn_q.bias, which regard's Llama network does not"),
+        ({}, {"blk.0.attn_q.bias": ONES[0]}, "has a tensor blk.0.attn_q.bias, which this network does not"),
         ({}, {"rope_freqs.weight": ONES[0, :2]}, r"has scaled rotary positions \(rope_freqs.weight\)"),
         (BPE_ENTRIES, {}, "tokenizer.ggml.merges should be a list of texts"),
         (BPE_ENTRIES | {"tokenizer.ggml.merges": ["a b", "ab"]}, {}, "merges has 'ab', which is not two tokens"),
@@ -264,13 +286,14 @@ def test_a_start_token_is_added_if_the_file_says_so(tmp_path: Path) -> None:
         ({"norm": "layer"}, "RMS norms"),
         ({"norm_order": "post"}, "normalizes before each sublayer"),
         ({"activation": "gelu"}, "swiglu"),
-        ({"attention_bias": True}, "no biases in attention"),
+        ({"attention_bias": True}, "no bias after attention"),
         ({"output_bias": True}, "no bias on its logits"),
-        ({"qk_norm": True}, "does not normalize queries and keys"),
+        ({"qk_norm": True, "attention_bias": "qkv"}, "either biases in attention or normalized queries"),
+        ({"qk_norm": True, "positions": {"kind": "rotary"}}, "half a head apart"),
         ({"logit_soft_cap": 30.0}, "does not cap logits"),
         ({"scale_embeddings": True}, "does not scale embeddings"),
         ({"scale_scores": False}, "scales scores"),
-        ({"key_width": 4}, "heads are not as wide"),
+        ({"key_width": 4}, "not as wide as its values"),
         ({"positions": {"kind": "alibi"}}, "rotary positions"),
     ],
 )

@@ -1,9 +1,10 @@
-"""Import of Llama-like decoders from GGUF, the file format of llama.cpp; `gguf_export.py` writes it.
+"""Import of Llama and Qwen from GGUF, the file format of llama.cpp; `gguf_export.py` writes it.
 
     report = import_gguf_file("model.gguf", "models/model")
 
-GGUF rotates neighboring entries of queries and keys, and Hugging Face's Llama those that are half a head apart. The
-rows of its query and key matrices are in another order therefore, which is changed in both directions.
+In its architecture `llama`, neighboring entries of queries and keys are rotated together, and in Hugging Face's Llama
+those that are half a head apart. The rows of the query and key matrices are in another order therefore, which is
+changed in both directions.
 
 H heads · D width of a head · C model width
 """
@@ -27,7 +28,28 @@ from regard.models.assembly import build_meta
 from regard.models.folder import assign_tensors
 from regard.models.folder_files import TOKENIZER_FILE
 
-ARCHITECTURE = "llama"
+
+@dataclass(frozen=True)
+class Architecture:
+    """What distinguishes an architecture of GGUF from the others."""
+
+    name: str
+    interleaved: bool = False
+    """Whether neighboring entries of queries and keys are rotated together."""
+    biases: bool = False
+    """Whether queries, keys and values have biases."""
+    qk_norm: bool = False
+    """Whether queries and keys are normalized in each head."""
+
+
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("llama", interleaved=True),
+        Architecture("qwen2", biases=True),
+        Architecture("qwen3", qk_norm=True),
+    )
+}
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE_CHARACTERS = 2**18
 MAX_SIZE = 2**24
@@ -63,21 +85,26 @@ class GGUFMapping:
 
 def gguf_mappings(model: DecoderOnlyConfig) -> Iterator[GGUFMapping]:
     """Yield our tensors and those of GGUF; heads are 0 where no rows are rotated."""
-    width, heads, kv_heads = model.width, model.heads, model.kv_heads or model.heads
-    keys = kv_heads * model.head_width
+    width, heads, kv_heads, head_width = model.width, model.heads, model.kv_heads or model.heads, model.head_width
+    queries, keys = heads * head_width, kv_heads * head_width
     vocabulary, hidden = model.vocab_size, model.feed_forward
     yield GGUFMapping("decoder.embedding.weight", (("token_embd.weight", vocabulary, 0),), (width,))
     for n in range(model.layers):
         ours, theirs = f"decoder.layers.{n}", f"blk.{n}"
-        attention = (
-            (f"{theirs}.attn_q.weight", width, heads),
-            (f"{theirs}.attn_k.weight", keys, kv_heads),
-            (f"{theirs}.attn_v.weight", keys, 0),
-        )
         gated = ((f"{theirs}.ffn_gate.weight", hidden, 0), (f"{theirs}.ffn_up.weight", hidden, 0))
         yield GGUFMapping(f"{ours}.attention_residual.norm.weight", ((f"{theirs}.attn_norm.weight", width, 0),), ())
-        yield GGUFMapping(f"{ours}.attention.query_key_value.weight", attention, (width,))
-        yield GGUFMapping(f"{ours}.attention.output.weight", ((f"{theirs}.attn_output.weight", width, 0),), (width,))
+        for kind in ["weight", *(["bias"] if model.attention_bias else [])]:
+            fused = (
+                (f"{theirs}.attn_q.{kind}", queries, heads),
+                (f"{theirs}.attn_k.{kind}", keys, kv_heads),
+                (f"{theirs}.attn_v.{kind}", keys, 0),
+            )
+            yield GGUFMapping(f"{ours}.attention.query_key_value.{kind}", fused, (width,) if kind == "weight" else ())
+        for name in ("query", "key") if model.qk_norm else ():
+            norm = (f"{theirs}.attn_{name[0]}_norm.weight", head_width, 0)
+            yield GGUFMapping(f"{ours}.attention.{name}_norm.weight", (norm,), ())
+        output = ((f"{theirs}.attn_output.weight", width, 0),)
+        yield GGUFMapping(f"{ours}.attention.output.weight", output, (queries,))
         yield GGUFMapping(f"{ours}.feed_forward_residual.norm.weight", ((f"{theirs}.ffn_norm.weight", width, 0),), ())
         yield GGUFMapping(f"{ours}.feed_forward.inner.weight", gated, (width,))
         yield GGUFMapping(f"{ours}.feed_forward.output.weight", ((f"{theirs}.ffn_down.weight", width, 0),), (hidden,))
@@ -97,15 +124,16 @@ def import_gguf_file(source: str | Path, out: str | Path) -> ImportReport:
     if out.exists():
         raise ModelError(f"{out}: already exists; choose another name or remove it first.")
     import_gguf(file.path)  # before anything long
-    model = _read_model(file)
+    architecture = _read_architecture(file)
+    model = _read_model(file, architecture)
     mappings = list(gguf_mappings(model))
     _check_tensors(file, mappings)
     notes = list[str]()
     tokenizers = import_tokenizer(file)
     tokens = _read_tokens(file, model, tokenizers, notes)
     network = build_meta(model)  # shapes only: all values come from the file
-    assign_tensors(network, {entry.name: torch.from_numpy(_read_tensor(file, entry)) for entry in mappings})
-    context = _size(file, f"{ARCHITECTURE}.context_length", 2048)
+    assign_tensors(network, _read_tensors(file, architecture, mappings))
+    context = _size(file, f"{architecture.name}.context_length", 2048)
     types = sorted({info.type_name for info in file.tensors.infos.values()})
     save(
         out,
@@ -115,51 +143,68 @@ def import_gguf_file(source: str | Path, out: str | Path) -> ImportReport:
         extra_files=tokenizers.files | _chat_template(file, notes),
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    return ImportReport(out, f"gguf {ARCHITECTURE}", parameters, (), (*tokenizers.notes, *notes))
+    return ImportReport(out, f"gguf {architecture.name}", parameters, (), (*tokenizers.notes, *notes))
 
 
-def _read_tensor(file: GGUFFile, entry: GGUFMapping) -> Array:
-    parts = [separate(file.tensors[name], heads) if heads else file.tensors[name] for name, _, heads in entry.parts]
-    return np.ascontiguousarray(np.concatenate(parts) if len(parts) > 1 else parts[0])
+def _read_tensors(file: GGUFFile, architecture: Architecture, mappings: list[GGUFMapping]) -> dict[str, torch.Tensor]:
+    def read(name: str, heads: int) -> Array:
+        tensor = file.tensors[name]
+        return separate(tensor, heads) if heads and architecture.interleaved else tensor
 
-
-def _read_model(file: GGUFFile) -> DecoderOnlyConfig:
-    """Return the network that the metadata describes; ModelError if regard does not have it."""
-    architecture = file.metadata.get("general.architecture")
-    if architecture != ARCHITECTURE:
-        raise ModelError(
-            f"{file.path}: general.architecture = {architecture!r} cannot be imported; regard imports {ARCHITECTURE!r} "
-            "(also Mistral and SmolLM2)."
+    return {
+        entry.name: torch.from_numpy(
+            np.ascontiguousarray(np.concatenate([read(name, heads) for name, _, heads in entry.parts]))
         )
+        for entry in mappings
+    }
+
+
+def _read_architecture(file: GGUFFile) -> Architecture:
+    name = file.metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ModelError(
+            f"{file.path}: general.architecture = {name!r} cannot be imported; regard imports "
+            f"{', '.join(ARCHITECTURES)} (Mistral and SmolLM2 are llama)."
+        )
+    return ARCHITECTURES[name]
+
+
+def _read_model(file: GGUFFile, architecture: Architecture) -> DecoderOnlyConfig:
+    """Return the network that the metadata describes; ModelError if regard does not have it."""
+    prefix = architecture.name
     embedding = file.tensors.infos.get("token_embd.weight")
     if embedding is None:
         raise ModelError(f"{file.path}: has no tensor token_embd.weight; {COPY_AGAIN}.")
-    width, heads = (_size(file, f"llama.{name}") for name in ("embedding_length", "attention.head_count"))
-    kv_heads = _size(file, "llama.attention.head_count_kv", heads)
+    width, heads = (_size(file, f"{prefix}.{name}") for name in ("embedding_length", "attention.head_count"))
+    kv_heads = _size(file, f"{prefix}.attention.head_count_kv", heads)
     if width % heads or heads % kv_heads:
         raise ModelError(
             f"{file.path}: llama.attention.head_count = {heads} should divide llama.embedding_length = {width}, and "
-            f"llama.attention.head_count_kv = {kv_heads} should divide it; {COPY_AGAIN}."
+            f"{prefix}.attention.head_count_kv = {kv_heads} should divide it; {COPY_AGAIN}."
         )
-    head_width = width // heads
-    _require(file, "llama.rope.dimension_count", head_width, "regard rotates whole heads")
-    for name in ("key_length", "value_length"):
-        _require(file, f"llama.attention.{name}", head_width, "regard's heads are embedding_length / head_count wide")
-    _require(file, "llama.rope.scaling.type", "none", "regard does not import scaled rotary positions")
-    _require(file, "llama.expert_count", 0, "regard has no mixture of experts")
-    _require(file, "llama.attention.sliding_window", 0, "regard imports full attention")
+    head_width = _size(file, f"{prefix}.attention.key_length", width // heads)
+    _require(file, f"{prefix}.rope.dimension_count", head_width, "regard rotates whole heads")
+    _require(file, f"{prefix}.attention.value_length", head_width, "keys and values of a head are equally wide")
+    _require(file, f"{prefix}.rope.scaling.type", "none", "regard does not import scaled rotary positions")
+    _require(file, f"{prefix}.expert_count", 0, "regard has no mixture of experts")
+    _require(file, f"{prefix}.attention.sliding_window", 0, "regard imports full attention")
     return DecoderOnlyConfig(
         vocab_size=embedding.shape[0],
         width=width,
-        layers=_size(file, "llama.block_count", maximum=1000),
+        layers=_size(file, f"{prefix}.block_count", maximum=1000),
         heads=heads,
         kv_heads=None if kv_heads == heads else kv_heads,
-        feed_forward=_size(file, "llama.feed_forward_length"),
+        value_width=None if head_width == width // heads else head_width,
+        attention_bias="qkv" if architecture.biases else False,
+        qk_norm=architecture.qk_norm,
+        feed_forward=_size(file, f"{prefix}.feed_forward_length"),
         activation="swiglu",
         norm="rms",
         norm_order="pre",
-        norm_epsilon=_number(file, "llama.attention.layer_norm_rms_epsilon", 0, 1),
-        positions=RotaryPositionsConfig(layout="halves", base=_number(file, "llama.rope.freq_base", 1, 1e12, 10_000.0)),
+        norm_epsilon=_number(file, f"{prefix}.attention.layer_norm_rms_epsilon", 0, 1),
+        positions=RotaryPositionsConfig(
+            layout="halves", base=_number(file, f"{prefix}.rope.freq_base", 1, 1e12, 10_000.0)
+        ),
         dropout=0.0,
         scale_embeddings=False,
         tie_output="output.weight" not in file.tensors,
@@ -202,7 +247,7 @@ def _check_tensors(file: GGUFFile, mappings: list[GGUFMapping]) -> None:
     if surplus == "rope_freqs.weight":
         raise ModelError(f"{file.path}: has scaled rotary positions ({surplus}), which regard does not import.")
     if surplus is not None:
-        raise ModelError(f"{file.path}: has a tensor {surplus}, which regard's Llama network does not have.")
+        raise ModelError(f"{file.path}: has a tensor {surplus}, which this network does not have.")
 
 
 def _read_tokens(

@@ -1,4 +1,4 @@
-"""Export of Llama-like decoders as GGUF, which llama.cpp and programs around it read.
+"""Export of Llama- and Qwen-like decoders as GGUF, which llama.cpp and programs around it read.
 
     export_gguf("models/model", "model.gguf", "Q8_0")
 
@@ -15,7 +15,7 @@ from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig
 from regard.errors import ConfigError, ModelError
 from regard.files import atomic_path, write_error_message
 from regard.interop.exporters import ExportReport, new_export_folder, quoted
-from regard.interop.gguf import ARCHITECTURE, CHAT_TEMPLATE_FILE, gguf_mappings, interleave
+from regard.interop.gguf import ARCHITECTURES, CHAT_TEMPLATE_FILE, Architecture, gguf_mappings, interleave
 from regard.interop.gguf_file import BLOCK_TYPES, import_gguf
 from regard.interop.gguf_tokenizer import export_tokenizer
 from regard.interop.hf_spec import first_reason
@@ -85,9 +85,14 @@ def unsupported_by_gguf(config: Config) -> str | None:
             "Llama normalizes before each sublayer, and this network after": model.norm_order == "post",
             f"Llama has swiglu, and this network has {model.activation}": model.activation != "swiglu",
             "Llama has feed-forward layers, and this network has none": model.feed_forward == 0,
-            "Llama has no biases in attention, and this network has": bool(model.attention_bias),
+            "Llama has no bias after attention, and this network has": model.attention_bias is True,
             "Llama has no bias on its logits, and this network has": model.output_bias,
-            "Llama does not normalize queries and keys, and this network does": model.qk_norm,
+            "Qwen has either biases in attention or normalized queries and keys, and this network has both": (
+                bool(model.attention_bias) and model.qk_norm
+            ),
+            "Qwen rotates entries that are half a head apart, and this network neighboring ones": (
+                not _architecture(model).interleaved and getattr(positions, "layout", None) == "interleaved"
+            ),
             "Llama does not cap logits, and this network does": model.logit_soft_cap is not None,
             "Llama does not scale embeddings, and this network does": model.scale_embeddings,
             "Llama does not normalize embeddings, and this network does": model.embedding_norm,
@@ -95,18 +100,20 @@ def unsupported_by_gguf(config: Config) -> str | None:
             "Llama has residual connections, and this network has none": not model.residual,
             "Llama has a causal mask, and this network has none": not model.causal_mask,
             f"Llama has full attention, and this network's is {model.attention.kind}": model.attention.kind != "full",
-            "its heads are not as wide as the model width divided by their number": (
-                model.head_width * model.heads != model.width or model.key_width not in (None, model.head_width)
-            ),
+            "its queries and keys are not as wide as its values": model.key_width not in (None, model.head_width),
             "its rotary positions are scaled": getattr(positions, "scaling", None) is not None,
         }
     )
 
 
+def _architecture(model: DecoderOnlyConfig) -> Architecture:
+    return ARCHITECTURES["qwen3" if model.qk_norm else "qwen2" if model.attention_bias else "llama"]
+
+
 def _write(path: Path, folder: Path, config: Config, model: DecoderOnlyConfig, arrays: Arrays, kind: str) -> list[str]:
     """Write the file; return notes."""
     gguf = import_gguf(path)
-    writer = gguf.GGUFWriter(path, ARCHITECTURE)
+    writer = gguf.GGUFWriter(path, _architecture(model).name)
     _add_settings(writer, config, model, kind)
     notes = _add_tokenizer(writer, folder, config, model)
     stored = {name: _stored_type(array, kind) for name, array in _gguf_arrays(model, arrays)}
@@ -138,10 +145,11 @@ def _stored_type(array: Array, kind: str) -> str:
 def _gguf_arrays(model: DecoderOnlyConfig, arrays: Arrays) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of GGUF; those with another order of rows are made when they are needed."""
     halves = isinstance(model.positions, RotaryPositionsConfig) and model.positions.layout == "halves"
+    reorders = halves and _architecture(model).interleaved
     for entry in gguf_mappings(model):
         ends = np.cumsum([rows for _, rows, _ in entry.parts])[:-1]
         for (name, _, heads), part in zip(entry.parts, np.split(arrays[entry.name], ends), strict=True):
-            yield name, interleave(part, heads) if heads and halves else part
+            yield name, interleave(part, heads) if heads and reorders else part
 
 
 def _add_settings(writer: "GGUFWriter", config: Config, model: DecoderOnlyConfig, kind: str) -> None:
@@ -157,6 +165,9 @@ def _add_settings(writer: "GGUFWriter", config: Config, model: DecoderOnlyConfig
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads or model.heads)
     writer.add_layer_norm_rms_eps(model.norm_epsilon)
+    if model.head_width * model.heads != model.width:
+        writer.add_key_length(model.head_width)
+        writer.add_value_length(model.head_width)
     writer.add_rope_dimension_count(model.head_width)
     writer.add_rope_freq_base(model.positions.base)
 

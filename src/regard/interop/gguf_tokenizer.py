@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
 from regard.data.tokenizer_file import GPT4_PATTERN
@@ -53,6 +53,7 @@ PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "llama-bpe": _gpt4,
     "qwen2": _qwen2,
 }
+NORMALIZED = ("qwen2",)  # texts to NFC; GGUF has no entry for it
 PRE_TOKENIZER_ALIASES = {"default": "gpt-2", "gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe"}
 
 
@@ -62,22 +63,24 @@ def import_tokenizer(file: GGUFFile) -> ImportedTokenizers:
     if kind != BYTE_LEVEL_BPE:
         return no_tokenizers(f"The file's tokenizer is {kind!r}, and regard reads {BYTE_LEVEL_BPE!r} (byte-level BPE)")
     name = str(file.metadata.get("tokenizer.ggml.pre", "gpt-2"))
-    make = PRE_TOKENIZERS.get(PRE_TOKENIZER_ALIASES.get(name, name))
-    if make is None:
+    known_name = PRE_TOKENIZER_ALIASES.get(name, name)
+    if known_name not in PRE_TOKENIZERS:
         known = ", ".join(PRE_TOKENIZERS)
         return no_tokenizers(f"The file divides texts by tokenizer.ggml.pre = {name!r}, and regard knows {known}")
-    return ImportedTokenizers({TOKENIZER_FILE: make_tokenizer(file.path, lambda: _build(file, make()))})
+    return ImportedTokenizers({TOKENIZER_FILE: make_tokenizer(file.path, lambda: _build(file, known_name))})
 
 
-def _build(file: GGUFFile, pre_tokenizer: pre_tokenizers.PreTokenizer) -> Tokenizer:
+def _build(file: GGUFFile, name: str) -> Tokenizer:
     tokens, merges = text_list(file, "tokenizer.ggml.tokens"), text_list(file, "tokenizer.ggml.merges")
     ids = {token: number for number, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if ids[token] != number)
         raise ModelError(f"{file.path}: tokenizer.ggml.tokens has {twice!r} twice; {COPY_AGAIN}.")
     pairs = [_pair(file, merge, ids) for merge in merges]
-    tokenizer = Tokenizer(BPE(ids, pairs, ignore_merges=file.metadata.get("tokenizer.ggml.pre") == "llama-bpe"))
-    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer = Tokenizer(BPE(ids, pairs, ignore_merges=name == "llama-bpe"))
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[name]()
+    if name in NORMALIZED:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     added = [
         AddedToken(tokens[number], special=kind == CONTROL, normalized=False)
@@ -87,8 +90,8 @@ def _build(file: GGUFFile, pre_tokenizer: pre_tokenizers.PreTokenizer) -> Tokeni
     tokenizer.add_tokens(added)
     start = file.metadata.get("tokenizer.ggml.bos_token_id")
     if file.metadata.get("tokenizer.ggml.add_bos_token") is True and isinstance(start, int) and start < len(tokens):
-        name = tokens[start]
-        tokenizer.post_processor = processors.TemplateProcessing(f"{name} $A", None, [(name, start)])
+        token = tokens[start]
+        tokenizer.post_processor = processors.TemplateProcessing(f"{token} $A", None, [(token, start)])
     return tokenizer
 
 
@@ -123,7 +126,7 @@ def export_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any] | 
     """Return the entries `tokenizer.ggml.*` without this prefix; None if GGUF has no such tokenizer."""
     content = json.loads(tokenizer.to_str())
     name = _pre_tokenizer_name(content["pre_tokenizer"])
-    if content["model"]["type"] != "BPE" or name is None or content["normalizer"] is not None:
+    if content["model"]["type"] != "BPE" or name is None or not _has_known_normalizer(content["normalizer"], name):
         return None
     added = {token["id"]: token for token in content["added_tokens"]}
     texts = {number: token for token, number in tokenizer.get_vocab().items() if number < vocab_size}
@@ -136,6 +139,10 @@ def export_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any] | 
         "token_type": [kinds.get(number, NORMAL if number in texts else UNUSED) for number in range(vocab_size)],
         "merges": merges,
     }
+
+
+def _has_known_normalizer(content: object, name: str) -> bool:
+    return content is None or (content == {"type": "NFC"} and name in NORMALIZED)
 
 
 def _pre_tokenizer_name(content: object) -> str | None:
