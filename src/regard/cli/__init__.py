@@ -101,12 +101,12 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "import": CommandEntry(
         "regard.cli.model_files:import_model",
-        "Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder.",
+        "Convert a local Hugging Face folder (GPT-2, BERT, Marian), or a GGUF file (Llama, Qwen), to a model folder.",
         "IMPORT_EXAMPLES",
     ),
     "export": CommandEntry(
         "regard.cli.model_files:export_model",
-        "Convert a model for CTranslate2 (fast on CPUs) or for Hugging Face transformers (Marian, GPT-2, BERT).",
+        "Convert a model for CTranslate2 (fast on CPUs), Hugging Face transformers (Marian, GPT-2, BERT) or llama.cpp.",
         "EXPORT_EXAMPLES",
     ),
     "batch": CommandEntry(
