@@ -90,9 +90,38 @@ def test_a_multi_label_bert_is_imported_without_its_head(tmp_path: Path) -> None
     assert {skipped.reason for skipped in report.skipped} == {"regard's encoder has no such classification head"}
 
 
-def test_a_classifier_with_mean_pooling_cannot_be_exported(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True, head=ClassHeadConfig(labels=LABELS)))
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@torch.no_grad()
+def test_a_text_classifier_without_a_dense_layer_labels_the_tokens(
+    pooling: Any, norm_order: Any, tmp_path: Path
+) -> None:
+    head = ClassHeadConfig(labels=LABELS)
+    settings = {"pooling": pooling, "norm_order": norm_order, "embedding_norm": norm_order == "post"}
+    network, config = saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, **settings, head=head))
+    report = export_huggingface(tmp_path / "ours", tmp_path / "exported")
+    assert report.kind.endswith("BertForTokenClassification")
+    part = "the mean of those of its tokens" if pooling == "mean" else "those of its first token"
+    assert report.notes[0].endswith(f"has no text classifier without a dense layer: the logits of a text are {part}.")
+    assert report.example[-1].startswith(f"print(model(**ids).logits{'.mean(1)' if pooling == 'mean' else '[:, 0]'}")
+    theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "exported").eval()
+    ids, mask = batch(config.tokens.pad)
+    logits = theirs(input_ids=ids, attention_mask=mask.long()).logits
+    weight = mask[..., None] / mask.sum(1)[:, None, None]
+    of_texts = (logits * weight).sum(1) if pooling == "mean" else logits[:, 0]
+    expected = label_logits(network, ids, mask, words=False)
+    assert torch.allclose(of_texts, expected, atol=1e-4)
+
+    assert import_huggingface(tmp_path / "exported", tmp_path / "again").skipped == ()
+    again = load_network(tmp_path / "again")
+    assert isinstance(again.config.model, EncoderOnlyConfig)
+    assert (again.config.model.head, again.config.model.pooling) == (head, pooling)
+    assert torch.allclose(label_logits(again.network, ids, mask, words=False), expected, atol=1e-4)
+
+
+def test_a_classifier_with_relu_pooling_cannot_be_exported(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"embedding_norm": True, "pooling": "first-relu", "head": ClassHeadConfig(labels=LABELS)}
+    saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, **settings))
     with pytest.raises(ModelError) as error:
         export_huggingface(tmp_path / "ours", tmp_path / "original")
-    reason = "BERT classifies the first token through a dense layer, and this network has another pooling"
-    assert reason in str(error.value)
+    assert "BERT's dense layer for the first token has tanh, and this network's ReLU" in str(error.value)

@@ -478,7 +478,7 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
         DecoderOnlyConfig(**PRE, causal_mask=False),
         WITH_REGARD,
     ),
-    "BERT normalizes after each sublayer, and this network before": (
+    "MegatronBert does not normalize embeddings, and this network does": (
         EncoderOnlyConfig(**NORMED, norm_order="pre"),
         WITH_REGARD,
     ),

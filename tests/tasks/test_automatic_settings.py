@@ -6,6 +6,7 @@ import pytest
 
 from regard.config import Config, ConfigSource, validate_sources
 from regard.data.corpus_scan import CorpusStats
+from regard.interop.huggingface import unsupported_by_huggingface
 from regard.tasks.bidirectional_lm import BidirectionalLMTask
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.language_modeling import LanguageModelingTask
@@ -25,6 +26,7 @@ NETWORKS: list[tuple[NetworkTask, dict[str, object]]] = [
     (ClassificationTask(), {"kind": "encoder-only", "head": "classes"}),
     (TaggingTask(), {"kind": "encoder-only", "head": "tags"}),
 ]
+ENCODERS = [(task, model) for task, model in NETWORKS if model["kind"] == "encoder-only"]
 LABELING = [(task, model) for task, model in NETWORKS if task.supports_freezing]
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 MEDIUM = CorpusStats(29_000, 3_600_000)
@@ -226,3 +228,11 @@ def test_sizes_follow_the_width_of_the_user() -> None:
     heads = value(odd, "model.heads")
     assert isinstance(heads, int)
     assert 90 % heads == 0
+
+
+@pytest.mark.parametrize("examples", [1_000, 10_000_000])
+@pytest.mark.parametrize(("task", "model"), ENCODERS, ids=[task.name for task, _ in ENCODERS])
+def test_encoders_with_automatic_settings_can_be_exported(
+    task: NetworkTask, model: dict[str, object], examples: int
+) -> None:
+    assert unsupported_by_huggingface(config(task, model, examples)) is None

@@ -26,6 +26,7 @@ OLD_POOLING_FLAGS = {  # the setting pooling_mode replaced them
 
 TEXT_CLASSIFIER, TOKEN_CLASSIFIER = "ForSequenceClassification", "ForTokenClassification"  # ends of class names
 LABEL_HEAD_DROPOUT = "classifier_dropout"  # if it is not set: that of the layers
+CLASSIFIER_POOLING = "classifier_pooling"  # the name of this setting in ModernBERT
 UNSUPPORTED_HEADS = {
     "classifier.": "regard's encoder has no such classification head",
     "qa_outputs.": "regard's encoder has no question-answering head",
@@ -84,8 +85,23 @@ def import_label_head(
     if can_pool and any(name.endswith(TEXT_CLASSIFIER) for name in classes):
         return ClassHeadConfig(labels=labels, dropout=probability)
     if any(name.endswith(TOKEN_CLASSIFIER) for name in classes):
-        return TagHeadConfig(labels=labels, dropout=probability)
+        kind = TagHeadConfig if text_pooling(config) is None else ClassHeadConfig
+        return kind(labels=labels, dropout=probability)
     return NoHeadConfig()
+
+
+def text_pooling(config: HFConfig) -> Literal["mean", "first"] | None:
+    """Return which labels of tokens are those of the text: `regard export` writes it for a text classifier."""
+    value = config.get(CLASSIFIER_POOLING)
+    return POOLING_MODES.get(value) if isinstance(value, str) else None
+
+
+def is_token_classifier(model: EncoderOnlyConfig) -> bool:
+    """Return whether the class for labels of tokens holds a network, which is a tagger, or a text classifier without a
+    dense layer: as its last layer is linear, the logits of the mean of the tokens are the mean of their logits.
+    """
+    is_linear = model.pooling in POOLING_MODES.values()
+    return isinstance(model.head, TagHeadConfig) or (isinstance(model.head, ClassHeadConfig) and is_linear)
 
 
 def label_head_dropout(config: HFConfig, default: str) -> str:
@@ -105,8 +121,10 @@ def label_head_config(model: EncoderOnlyConfig, prefix: str) -> dict[str, Any]:
     head = model.head
     if not isinstance(head, ClassHeadConfig | TagHeadConfig):
         return {}
+    pooling = next((mode for mode, name in POOLING_MODES.items() if name == model.pooling), None)
     return {
-        "architectures": [prefix + (TEXT_CLASSIFIER if isinstance(head, ClassHeadConfig) else TOKEN_CLASSIFIER)],
+        "architectures": [prefix + (TOKEN_CLASSIFIER if is_token_classifier(model) else TEXT_CLASSIFIER)],
+        **({CLASSIFIER_POOLING: pooling} if pooling and isinstance(head, ClassHeadConfig) else {}),
         "id2label": {str(n): label for n, label in enumerate(head.labels)},
         "label2id": {label: n for n, label in enumerate(head.labels)},
         LABEL_HEAD_DROPOUT: head.dropout,

@@ -32,6 +32,7 @@ from regard.config import (
 from regard.errors import ConfigError, ModelError
 from regard.interop.bert import export_bert, import_bert, unsupported_by_bert
 from regard.interop.distilbert import import_distilbert
+from regard.interop.encoder_heads import is_token_classifier
 from regard.interop.exporters import (
     EXAMPLE_TEXT,
     ExportReport,
@@ -65,6 +66,7 @@ IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "distilbert": import_distilbert,
     "gpt2": import_gpt2,
     "marian": import_marian,
+    "megatron-bert": import_bert,
     "roberta": import_roberta,
     "roberta-prelayernorm": import_roberta,
     "xlm-roberta": import_roberta,
@@ -318,8 +320,12 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
     """Return lines of Python that run an exported model."""
     classes = {EncoderDecoderConfig: "AutoModelForSeq2SeqLM", DecoderOnlyConfig: "AutoModelForCausalLM"}
     kind = classes.get(type(config.model), "AutoModel")
+    logits = "logits"
     if isinstance(config.model, EncoderOnlyConfig):
         kind = LABEL_HEAD_CLASSES.get(config.model.head.kind, kind)
+        if kind == LABEL_HEAD_CLASSES["classes"] and is_token_classifier(config.model):
+            kind = LABEL_HEAD_CLASSES["tags"]
+            logits = "logits.mean(1)" if config.model.pooling == "mean" else "logits[:, 0]"
     load_model = f"model = {kind}.from_pretrained({quoted(folder)})"
     if not (folder / TOKENIZER_FILE).exists():
         return [f"from transformers import {kind}", load_model]
@@ -330,7 +336,7 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
         f'ids = tokenizer({quoted(EXAMPLE_TEXT)}, return_tensors="pt")',
     ]
     if kind in LABEL_HEAD_CLASSES.values():
-        return [*lines, "print(model(**ids).logits.softmax(-1))"]
+        return [*lines, f"print(model(**ids).{logits}.softmax(-1))"]
     if kind == "AutoModel":
         return [*lines, "print(model(**ids).last_hidden_state)"]
     target = "tokenizer"

@@ -18,7 +18,7 @@ from regard.config import (
     SpecialTokensConfig,
     TokenHeadConfig,
 )
-from regard.interop.bert import BERT_LAYER
+from regard.interop.bert import BERT_LAYER, BERT_PROJECTIONS
 from regard.interop.encoder_heads import (
     POOLING_FILE,
     UNSUPPORTED_HEADS,
@@ -42,12 +42,9 @@ from regard.interop.hf_spec import (
 from regard.interop.hf_tokenizers import ImportedTokenizers, roberta_tokenizer, special_token_names, xlmr_tokenizer
 
 PRE_NORM_LAYER = [
+    *BERT_PROJECTIONS,
     *map_module("attention_residual.norm", "attention.LayerNorm"),
-    *map_module("attention.query_key_value", *(f"attention.self.{name}" for name in ("query", "key", "value"))),
-    *map_module("attention.output", "attention.output.dense"),
     *map_module("feed_forward_residual.norm", "intermediate.LayerNorm"),
-    *map_module("feed_forward.inner", "intermediate.dense"),
-    *map_module("feed_forward.output", "output.dense"),
 ]
 ROBERTA_LM_HEAD = [  # its output matrix is the embedding
     *map_module("head.dense", "lm_head.dense"),
