@@ -206,7 +206,7 @@ def test_other_model_types_are_refused(model_type: Any, source: Path) -> None:
     (source / "config.json").write_text(json.dumps({"model_type": model_type}))
     assert import_error(source) == (
         f"config.json: model_type = {json.dumps(model_type)} cannot be imported; regard imports "
-        "bert, camembert, distilbert, gpt2, marian, megatron-bert, roberta, "
+        "bert, camembert, distilbert, gpt2, llama, marian, megatron-bert, mistral, qwen2, qwen3, roberta, "
         "roberta-prelayernorm, xlm-roberta."
     )
 

@@ -101,7 +101,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "import": CommandEntry(
         "regard.cli.model_files:import_model",
-        "Convert a local Hugging Face folder (GPT-2, BERT, Marian), or a GGUF file (Llama, Qwen), to a model folder.",
+        "Convert a local Hugging Face folder (Llama, GPT-2, BERT, Marian), or a GGUF file, to a model folder.",
         "IMPORT_EXAMPLES",
     ),
     "export": CommandEntry(

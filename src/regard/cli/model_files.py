@@ -46,7 +46,7 @@ def import_model(
         Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
     ] = None,
 ) -> None:
-    """Convert a local Hugging Face folder (GPT-2, BERT, Marian), or a GGUF file (Llama, Qwen), to a model folder."""
+    """Convert a local Hugging Face folder (Llama, GPT-2, BERT, Marian), or a GGUF file, to a model folder."""
     if source.suffix == ".gguf":
         from regard.interop.gguf import import_gguf_file
 

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
-from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
+from regard.interop.hf_folder import HFConfig, read_weights
 from regard.interop.hf_spec import (
     TRANSPOSED,
     HFSpec,
@@ -17,9 +17,9 @@ from regard.interop.hf_spec import (
     common_reasons,
     first_reason,
     hf_activation,
+    is_output_tied,
     map_module,
     read_activation,
-    same_tensor,
     suppressed_token_ids,
     to_huggingface,
     to_tensors,
@@ -97,27 +97,11 @@ def import_gpt2(folder: Path, config: HFConfig) -> ImportPlan:
         attention_bias=True,
         scale_embeddings=False,
         scale_scores=config.flag("scale_attn_weights", True),
-        tie_output=_is_output_tied(config, weights, notes),
+        tie_output=is_output_tied(config, weights, notes, GPT2_EMBEDDING, GPT2_OUTPUT, default=True),
     )
     tokenizers = gpt2_tokenizer(folder)
     tokens = _import_special_tokens(config, vocab_size, tokenizers, notes)
     return ImportPlan(model, tokens, gpt2_mappings(model), weights, tokenizers, GPT2_BUFFERS, GPT2_HEADS, notes)
-
-
-def _is_output_tied(config: HFConfig, weights: HFWeights, notes: list[str]) -> bool:
-    """Return whether the output projection is the embedding matrix: by the config, unless the tensors differ."""
-    tied, tensors = config.flag("tie_word_embeddings", True), weights.tensors
-    if GPT2_OUTPUT not in tensors:
-        if not tied:
-            notes.append(f"The folder has no output projection ({GPT2_OUTPUT}); the embedding matrix is used.")
-        return True
-    embedding = (
-        tensors.setdefault(GPT2_EMBEDDING, tensors[GPT2_OUTPUT]) if tied else None
-    )  # it may be stored under the output only
-    if embedding is None or not same_tensor(embedding, tensors[GPT2_OUTPUT]):
-        return False
-    del tensors[GPT2_OUTPUT]
-    return True
 
 
 def _import_special_tokens(

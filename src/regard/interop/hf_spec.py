@@ -135,6 +135,8 @@ class ImportPlan:
     unsupported: dict[str, str]
     """Prefixes of tensors that our network does not have, and why."""
     notes: list[str] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Other files of the model folder, such as the chat template."""
 
 
 def read_activation(config: HFConfig, name: str, default: str) -> Activation:
@@ -156,6 +158,22 @@ def token_or_default(token_id: int | None, default: int, description: str, notes
 def same_tensor(first: Tensor, second: Tensor) -> bool:
     """Return whether two tensors have the same type and values."""
     return first is second or (first.dtype == second.dtype and torch.equal(first, second))
+
+
+def is_output_tied(
+    config: HFConfig, weights: HFWeights, notes: list[str], embedding: str, output: str, *, default: bool
+) -> bool:
+    """Return whether the output projection is the embedding matrix: by the config, unless the tensors differ."""
+    tied, tensors = config.flag("tie_word_embeddings", default), weights.tensors
+    if output not in tensors:
+        if not tied:
+            notes.append(f"The folder has no output projection ({output}); the embedding matrix is used.")
+        return True
+    matrix = tensors.setdefault(embedding, tensors[output]) if tied else None  # it may be stored under the output only
+    if matrix is None or not same_tensor(matrix, tensors[output]):
+        return False
+    del tensors[output]
+    return True
 
 
 @dataclass(frozen=True)

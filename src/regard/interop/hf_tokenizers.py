@@ -23,9 +23,10 @@ from regard.data.tokenizer_file import (
 )
 from regard.errors import ModelError
 from regard.files import read_regular_file
-from regard.models.folder_files import TOKENIZER_FILE, read_json, read_optional_json, unreadable_file
+from regard.models.folder_files import TOKENIZER_FILE, read_file, read_json, read_optional_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -80,6 +81,18 @@ def copy_tokenizers(folder: Path, *names: str) -> ImportedTokenizers:
                 "the imported one does not truncate."
             )
     return ImportedTokenizers(by_file, tuple(notes))
+
+
+def chat_template_files(folder: Path) -> dict[str, bytes]:
+    """Return the chat template of a folder, which is a file or in the settings of the tokenizer; none without one."""
+    path = folder / CHAT_TEMPLATE_FILE
+    if path.exists():
+        return {CHAT_TEMPLATE_FILE: read_file(path)}
+    template = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("chat_template")
+    if isinstance(template, list):  # several with names
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return {CHAT_TEMPLATE_FILE: template.encode()} if isinstance(template, str) else {}
 
 
 def no_tokenizers(reason: str = "The folder has no tokenizer files") -> ImportedTokenizers:

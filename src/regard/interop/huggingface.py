@@ -45,6 +45,7 @@ from regard.interop.gpt2 import export_gpt2, import_gpt2, unsupported_by_gpt2
 from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
+from regard.interop.llama import import_llama
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
 from regard.interop.roberta import import_roberta
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
@@ -65,8 +66,12 @@ IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "camembert": import_roberta,
     "distilbert": import_distilbert,
     "gpt2": import_gpt2,
+    "llama": import_llama,
     "marian": import_marian,
     "megatron-bert": import_bert,
+    "mistral": import_llama,
+    "qwen2": import_llama,
+    "qwen3": import_llama,
     "roberta": import_roberta,
     "roberta-prelayernorm": import_roberta,
     "xlm-roberta": import_roberta,
@@ -114,7 +119,7 @@ def import_huggingface(source: str | Path, out: str | Path) -> ImportReport:
         network,
         Config(model=plan.model, tokens=_known_tokens(plan)),
         origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
-        extra_files=plan.tokenizers.files,
+        extra_files=plan.tokenizers.files | plan.files,
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return ImportReport(out, kind, parameters, _skipped_tensors(plan), tuple(_notes(plan)))
