@@ -5,7 +5,7 @@
 
 The rows are English sentences of the phrasebook in JSON Lines, each with a number, by which the output is checked row
 by row, independently of the manifest. A worker is killed with SIGKILL when a third of the rows are done. Without
-`--model`, a small network with random parameters translates, with greedy search and at most eight tokens.
+`--model`, a small network with random parameters translates, with greedy search and at most four tokens.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def write_random_model(folder: Path) -> None:
     """Write a small translator with random parameters."""
     texts = (text for pair in islice(split("train"), 5000) for text in (pair.source, pair.target))
     tokenizer = train_tokenizer(texts, TokenizerConfig(), VOCAB_SIZE)
-    model = EncoderDecoderConfig(vocab_size=len(tokenizer), width=128, layers=2, heads=4, feed_forward=512)
+    model = EncoderDecoderConfig(vocab_size=len(tokenizer), width=64, layers=1, heads=4, feed_forward=128)
     save(folder, build(model), Config(model=model), extra_files={"tokenizer.json": tokenizer.to_json()})
 
 
@@ -92,7 +92,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[BatchSummary, Wo
     write_rows(folder / "rows.jsonl", options.rows)
     if options.model is None:
         write_random_model(folder / "model")
-        task = Translate(folder / "model", beam=1, max_tokens=8)
+        task = Translate(folder / "model", beam=1, max_tokens=4)
     else:
         task = Translate(options.model)
     task({"text": ["warm up"]})  # converts the model, before the clock starts

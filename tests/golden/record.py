@@ -1,7 +1,7 @@
 """Golden runs: short, seeded runs of every task and kind of network, and what the trained models compute.
 
     python tests/golden/record.py           # run everything and compare with golden.json, to the last bit
-    python tests/golden/record.py --write   # record golden.json again
+    python tests/golden/record.py --write   # record golden.json again; with a name, only those cases
     python tests/golden/record.py gpt       # only the cases whose name contains "gpt"
 
 A refactoring must leave every number as it is. Losses are compared bit by bit, so recording and comparing
@@ -340,10 +340,10 @@ def main() -> int:
     options = parser.parse_args()
     names = [name for name in CASES if options.case in name]
     recorded = record(names, lambda name: print(f"running {name}", file=sys.stderr))
-    if options.write:
-        GOLDEN.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        return 0
     golden = json.loads(GOLDEN.read_text("utf-8"))
+    if options.write:
+        GOLDEN.write_text(json.dumps(golden | recorded, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        return 0
     found = [line for name in names for line in differences(golden[name], recorded[name], name)]
     print("\n".join(found) or f"all {len(names)} cases are equal")
     return 1 if found else 0
