@@ -33,7 +33,7 @@ def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
     )
     assert done.code == 0, done.err
     assert f"Starting from {tmp_path / 'first' / 'best'}." in done.err
-    assert "model.width" not in done.err
+    assert "\nmodel.width = " not in done.err
     assert "training.schedule.learning_rate = 0.0001: keeps most of what was learned before." in done.err
     model = json.loads((tmp_path / "second" / "best" / "config.json").read_text())["model"]
     assert (model["width"], model["head"]["labels"]) == (16, ["negated", "plain"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from family import DECODERS, FAMILY, RECURRENT, TOLERANCE
@@ -84,9 +84,17 @@ def test_attention_follows_the_formula(name: str) -> None:
         x = value["input"]
         other = x if point.part == "attention" else trace.activation("encoder.states")
         at_pairs = point.part == "attention" and config.positions.kind
-        if at_pairs != "rotary":
-            close(value["q"], _projected(x, weights, place, "q"))
-            close(value["k"], _projected(other, weights, place, "k"))
+        normalized = f"{place}.q_projected" in trace.points
+        if normalized:
+            value |= {key: trace.activation(f"{place}.{key}") for key in ("q_projected", "k_projected")}
+        if normalized or at_pairs != "rotary":
+            suffix = "_projected" if normalized else ""
+            close(value[f"q{suffix}"], _projected(x, weights, place, "q"))
+            close(value[f"k{suffix}"], _projected(other, weights, place, "k"))
+        if normalized and at_pairs != "rotary":
+            attention = trace.model.network.get_submodule(place.replace("coder.", "coder.layers.", 1))
+            close(value["q"], _rms_normalized(value["q_projected"], attention.query_norm))
+            close(value["k"], _rms_normalized(value["k_projected"], attention.key_norm))
         close(value["v"], _projected(other, weights, place, "v"))
         mixes = trace.points[f"{place}.scores"].axes[-1] == "mixture"
         if not mixes:
@@ -174,7 +182,10 @@ def test_steps_and_logits_follow_the_formulas(name: str) -> None:
     trace = make_trace(name)
     logits, states = trace.activation("output.logits"), trace.activation("decoder.states")
     weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
-    close(logits, states @ weights["output.W"] + weights.get("output.b", torch.zeros(())))
+    uncapped = trace.activation("output.uncapped") if "output.uncapped" in trace.points else logits
+    close(uncapped, states @ weights["output.W"] + weights.get("output.b", torch.zeros(())))
+    cap = getattr(FAMILY[name], "logit_soft_cap", None)
+    close(logits, uncapped if cap is None else cap * torch.tanh(uncapped / cap))
     probabilities = trace.activation("output.probabilities")
     close(probabilities, logits.exp() / logits.exp().sum(-1, keepdim=True))
     for step in trace.steps:
@@ -309,6 +320,11 @@ def test_complete_trace_takes_one_pass_per_layer() -> None:
     for point in trace.points:
         trace.activation(point)
     assert len(passes) == 4  # embedding and states; two layers; output
+
+
+def _rms_normalized(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    assert norm.eps is not None
+    return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
 
 
 def _projected(x: Tensor, weights: dict[str, Tensor], place: str, letter: str) -> Tensor:

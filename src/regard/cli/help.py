@@ -202,11 +202,12 @@ def _shows_colors() -> bool:
 def _panel(title: str, rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield the lines of a box with a table, whose last column is wrapped; columns without text are left out.
 
-    >>> print("\\n".join(_ANSI.sub("", line) for line in _panel("Options", [["--beam", "Width of the beam."]], 28)))
-    ╭─ Options ────────────────╮
-    │ --beam  Width of the     │
-    │         beam.            │
-    ╰──────────────────────────╯
+    >>> rows = [["--beam", "Width of the beam search."]]
+    >>> print("\\n".join(_ANSI.sub("", line) for line in _panel("Options", rows, 36)))
+    ╭─ Options ────────────────────────╮
+    │ --beam  Width of the beam        │
+    │         search.                  │
+    ╰──────────────────────────────────╯
     """
     widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
     indent = sum(size + 2 for size in widths if size)

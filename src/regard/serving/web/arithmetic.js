@@ -66,6 +66,7 @@ function swish(x) {
 /** Activation functions by their names in a model's settings. @type {Record<string, (x: number) => number>} */
 export const ACTIVATIONS = {
   relu: (x) => Math.max(0, x),
+  relu2: (x) => Math.max(0, x) ** 2,
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
   "gelu-tanh": (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
   swish,

@@ -8,7 +8,9 @@ import { exact } from "../numbers.js";
 
 /** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../computation_details.js").Terms, number]} UnitCalculation */
 
-/** @type {Record<string, {description: string, formula: string, of?: UnitCalculation}>} */
+/** Opening of a function's formula, and the function. @typedef {[string, (x: number) => number]} Activation */
+
+/** Each has `of`, or the activation of a dense layer. @type {Record<string, {description: string, formula: string, of?: UnitCalculation, activation?: Activation}>} */
 const POOLINGS = {
   mean: {
     description: "the mean over all tokens, including the start and end tokens.",
@@ -35,7 +37,7 @@ const POOLINGS = {
   },
 };
 
-/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @param {[string, (x: number) => number]} activation @returns {Promise<[import("../computation_details.js").Terms, number]>} */
+/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @param {Activation} activation @returns {Promise<[import("../computation_details.js").Terms, number]>} */
 async function dense(trace, unit, [opening, apply]) {
   const columns = [unit, unit + 1];
   const [first, weight, bias] = await Promise.all([
@@ -75,7 +77,7 @@ export const pooling = {
       const ownCount = callCount;
       const unit = column + columns[0];
       const unitValues = states.values.map((/** @type {number[]} */ values) => values[column]);
-      const [expression, computed] = method.of ? method.of(unitValues) : await dense(trace, unit, method.activation);
+      const [expression, computed] = method.of ? method.of(unitValues) : await dense(trace, unit, /** @type {Activation} */ (method.activation));
       if (ownCount === callCount) details.show(`unit ${unit}`, [{ name: "v", expression, computed, modelValue: vector.values[column] }]);
     };
     const onPin = (/** @type {number} */ row, /** @type {number} */ column) => selectCell(row, column + columns[0]);
