@@ -389,13 +389,8 @@ class BoundTranslation:
 def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> Mapping[str, Sequence[OutputRow]]:
     ratings = sentence_chrf(outputs, [sentence.references for sentence in sentences])
     rows: list[OutputRow] = [
-        {
-            "source": sentence.pair.source,
-            "reference": " / ".join(sentence.references),
-            "output": output,
-            "score": round(rating, 1),
-        }
-        for sentence, output, rating in zip(sentences, outputs, ratings, strict=True)
+        {"source": row.pair.source, "reference": " / ".join(row.references), "output": output, "score": round(chrf, 1)}
+        for row, output, chrf in zip(sentences, outputs, ratings, strict=True)
     ]
     return rank_outputs(rows, ratings, length_of="reference")
 

@@ -33,11 +33,25 @@ class MatmulPeak:
     reason: str = ""
     """Why `auto` or `bfloat16` became this dtype."""
 
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype, such as `bfloat16`."""
+        return str(self.matmul_dtype).removeprefix("torch.")
+
+    @property
+    def note(self) -> str | None:
+        """What the user has to know about a dtype that was chosen."""
+        if self.precision == "auto":
+            return f"training.precision = 'auto': training in {self.dtype_name} ({self.reason})."
+        if self.precision == "bfloat16" and self.matmul_dtype == torch.float32:
+            return "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
+        return None
+
     def facts(self) -> dict[str, Any]:
         """For run.json."""
         return {
             "precision": self.precision,
-            "matmul_dtype": str(self.matmul_dtype).removeprefix("torch."),
+            "matmul_dtype": self.dtype_name,
             "matmul_gflops": round(self.gflops, 1),
         }
 

@@ -182,13 +182,8 @@ def _train(
         if config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
-        if peak.precision == "auto":
-            dtype = peak.facts()["matmul_dtype"]
-            display.note(f"training.precision = 'auto': training in {dtype} ({peak.reason}).")
-        if peak.precision == "bfloat16" and peak.matmul_dtype == torch.float32:
-            display.note(
-                "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
-            )
+        if peak.note:
+            display.note(peak.note)
     with process_group.fail_together():
         checkpoint = _latest_checkpoint(run, display, process_group)
     if checkpoint is not None:
