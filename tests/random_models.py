@@ -14,13 +14,62 @@ from regard.config import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     LearnedPositionsConfig,
+    LinearScalingConfig,
+    Llama3ScalingConfig,
     ModelConfig,
+    NtkScalingConfig,
+    RotaryPositionsConfig,
+    ScalingConfig,
     SpecialTokensConfig,
+    WindowAttentionConfig,
+    YarnScalingConfig,
 )
 from regard.models import Network, build, save
 
 VOCABULARY = 29
 SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 24, "layers": 2, "heads": 4, "feed_forward": 20}
+
+_LLAMA: dict[str, Any] = {**SMALL, "norm": "rms", "norm_order": "pre", "activation": "swiglu"}
+_PLAIN: dict[str, Any] = {"scale_embeddings": False, "dropout": 0.0}
+_YARN: dict[str, Any] = {"factor": 4.0, "original_length": 8}
+
+
+def rotary_decoder(**settings: Any) -> DecoderOnlyConfig:
+    """A small network of the Llama family."""
+    positions = {"layout": "halves", "base": 500.0} | settings.pop("positions", {})
+    return DecoderOnlyConfig(**_LLAMA | settings, positions=RotaryPositionsConfig(**positions))
+
+
+SCALINGS: dict[str, ScalingConfig] = {
+    "linear": LinearScalingConfig(factor=3.0),
+    "NTK": NtkScalingConfig(factor=3.0),
+    "YaRN": YarnScalingConfig(**_YARN),
+    "YaRN with its own factor of scores": YarnScalingConfig(**_YARN, attention_factor=1.3, fast_turns=3.0),
+    "Llama 3": Llama3ScalingConfig(**_YARN),
+    "Llama 3, other limits": Llama3ScalingConfig(factor=4.0, original_length=40, low_turns=0.5, high_turns=5.0),
+}
+ROTARY: dict[str, DecoderOnlyConfig] = {
+    "Llama": rotary_decoder(**_PLAIN),
+    "Llama, neighboring pairs, scaled embeddings, unscaled scores": rotary_decoder(
+        positions={"layout": "interleaved"}, scale_scores=False, kv_heads=2
+    ),
+    "Llama, all biases, wide heads, untied": rotary_decoder(
+        **_PLAIN, attention_bias=True, value_width=8, kv_heads=1, tie_output=False
+    ),
+    "Mistral": rotary_decoder(**_PLAIN, attention=WindowAttentionConfig(window=2)),
+    "Qwen2": rotary_decoder(**_PLAIN, attention_bias="qkv", kv_heads=2),
+    "Qwen2, windows": rotary_decoder(**_PLAIN, attention_bias="qkv", attention=WindowAttentionConfig(window=3)),
+    "Qwen2 with zero biases, windows in some layers": rotary_decoder(
+        **_PLAIN, attention=WindowAttentionConfig(window=1, full_layers=(0,)), positions={"layout": "interleaved"}
+    ),
+    "Qwen3": rotary_decoder(**_PLAIN, qk_norm=True, kv_heads=2),
+    "Qwen3, all biases, neighboring pairs, unscaled scores": rotary_decoder(
+        qk_norm=True, attention_bias=True, scale_scores=False, positions={"layout": "interleaved"}
+    ),
+    "Qwen3 without gains, windows": rotary_decoder(
+        qk_norm=True, norm_affine=False, attention=WindowAttentionConfig(window=2)
+    ),
+} | {f"{name} scaling": rotary_decoder(**_PLAIN, positions={"scaling": scaling}) for name, scaling in SCALINGS.items()}
 
 
 def random_network(model: ModelConfig, seed: int = 0, noise: float = 0.4) -> Network:

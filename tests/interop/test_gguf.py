@@ -12,11 +12,18 @@ from tokenizers import AddedToken, Tokenizer, decoders
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
+from regard.config import (
+    Config,
+    DecoderOnlyConfig,
+    Llama3ScalingConfig,
+    RotaryPositionsConfig,
+    SpecialTokensConfig,
+)
 from regard.errors import ConfigError, ModelError
 from regard.interop import export_gguf, import_gguf_file
 from regard.interop.gguf_export import unsupported_by_gguf
 from regard.interop.gguf_file import read_gguf
+from regard.interop.gguf_rotary import frequency_divisors
 from regard.interop.gguf_tokenizer import PRE_TOKENIZERS, export_tokenizer
 from regard.models import build, load_network, save
 
@@ -227,14 +234,26 @@ BPE_ENTRIES = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*"abcde
         ({"llama.attention.head_count": [2, 2]}, {}, r"head_count = \[2, 2\] should be an integer"),
         ({"llama.attention.layer_norm_rms_epsilon": 0.0}, {}, "layer_norm_rms_epsilon = 0.0 should be between 0 and 1"),
         ({"llama.rope.dimension_count": 2}, {}, "llama.rope.dimension_count = 2 cannot be imported: regard rotates"),
-        ({"llama.rope.scaling.type": "yarn"}, {}, "llama.rope.scaling.type = 'yarn' cannot be imported"),
+        ({"llama.rope.scaling.type": "longrope"}, {}, "llama.rope.scaling.type = 'longrope' cannot be imported"),
+        ({"llama.rope.scaling.type": "linear"}, {}, "llama.rope.scaling.factor = None should be a number between"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0},
+            {},
+            "llama.rope.scaling.original_context_length = None should be an integer",
+        ),
+        (
+            {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.5},
+            {},
+            "llama.rope.scaling: factor input should be greater than or equal to 1",
+        ),
         ({"llama.expert_count": 8}, {}, "llama.expert_count = 8 cannot be imported: regard has no mixture of experts"),
         ({"llama.attention.value_length": 16}, {}, "llama.attention.value_length = 16 cannot be imported"),
         ({"tokenizer.ggml.eos_token_id": 11}, {}, "tokenizer.ggml.eos_token_id = 11 is not one of its 11 tokens"),
         ({}, {"blk.0.attn_k.weight": ONES[:0]}, "has no tensor blk.0.attn_k.weight, which its metadata requires"),
         ({}, {"blk.0.attn_k.weight": ONES[:4]}, "blk.0.attn_k.weight has shape 4×8, but its metadata requires 8×8"),
         ({}, {"blk.0.attn_q.bias": ONES[0]}, "has a tensor blk.0.attn_q.bias, which this network does not"),
-        ({}, {"rope_freqs.weight": ONES[0, :2]}, r"has scaled rotary positions \(rope_freqs.weight\)"),
+        ({}, {"rope_freqs.weight": ONES[0, :3]}, "rope_freqs.weight is not the scaling of Llama 3"),
+        ({}, {"rope_freqs.weight": np.array([8, 1], np.float32)}, "rope_freqs.weight is not the scaling of Llama 3"),
         (BPE_ENTRIES, {}, "tokenizer.ggml.merges should be a list of texts"),
         (BPE_ENTRIES | {"tokenizer.ggml.merges": ["a b", "ab"]}, {}, "merges has 'ab', which is not two tokens"),
         (BPE_ENTRIES | {"tokenizer.ggml.merges": ["a b", "b c"]}, {}, "merges has 'b c', which is not two tokens"),
@@ -313,3 +332,19 @@ def test_export_errors_leave_nothing(model: Path, tmp_path: Path) -> None:
         export_gguf(model, tmp_path / "y.gguf")
     assert (tmp_path / "y.gguf").read_text() == "mine"
     assert not (tmp_path / "x.gguf").exists()
+
+
+@pytest.mark.parametrize("length", [16, 8192])
+def test_llama_3_files_without_settings_of_the_scaling(length: int, tmp_path: Path) -> None:
+    """llama.cpp's converter writes only the divisors of the frequencies."""
+    scaling = Llama3ScalingConfig(factor=8.0, original_length=length)
+    positions = RotaryPositionsConfig(layout="halves", base=5000.0, scaling=scaling)
+    divisors = frequency_divisors(positions, 4)
+    assert divisors is not None
+    path = write(tmp_path / "x.gguf", {"llama.rope.freq_base": 5000.0}, {"rope_freqs.weight": divisors})
+    imported = load_network(import_gguf_file(path, tmp_path / "out").folder).config.model
+    assert isinstance(imported, DecoderOnlyConfig)
+    assert isinstance(imported.positions, RotaryPositionsConfig)
+    again = frequency_divisors(imported.positions, 4)
+    assert again is not None
+    np.testing.assert_allclose(again, divisors, rtol=1e-3)

@@ -21,7 +21,7 @@ from transformers import (
     logging,
 )
 
-from random_models import SMALL, VOCABULARY, greedy_decode, random_network, saved, sources, words
+from random_models import ROTARY, SMALL, VOCABULARY, greedy_decode, random_network, saved, sources, words
 from regard.config import (
     AlibiPositionsConfig,
     Config,
@@ -165,6 +165,24 @@ def test_language_models_round_trip_as_gpt2(settings: dict[str, Any], tmp_path: 
     import_huggingface(tmp_path / "exported", tmp_path / "again")
     again = load_network(tmp_path / "again")
     assert float((again.network(ids, mask) - expected)[mask].abs().max()) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ROTARY)
+@torch.no_grad()
+def test_rotary_language_models_equal_those_of_the_llama_family(name: str, tmp_path: Path) -> None:
+    network, config = saved(tmp_path / "ours", ROTARY[name])
+    kind = export_huggingface(tmp_path / "ours", tmp_path / "exported").kind
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
+    assert type(theirs).__name__ == kind
+    assert kind.startswith(name.split()[0].strip(",")) or kind == "LlamaForCausalLM"
+    network, theirs = network.double(), theirs.double()
+    ids, mask = padded([[config.tokens.start, *text] for text in sources(longest=14)], config.tokens.pad)
+    logits = theirs(input_ids=ids, attention_mask=mask.long()).logits
+    assert float((logits - network(ids, mask))[mask].abs().max()) < TOLERANCE
+    prompt = [config.tokens.start, *sources(count=1)[0]]
+    output = theirs.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False)[0].tolist()[len(prompt) :]
+    ended = output[: output.index(config.tokens.end)] if config.tokens.end in output else output
+    assert ended == greedy_decode(network, config, None, prompt, 6)
 
 
 @pytest.mark.slow
@@ -383,6 +401,7 @@ def test_a_marian_with_two_tokenizers_can_be_exported_to_ctranslate2_after_impor
 
 PRE: dict[str, Any] = {**SMALL, "norm_order": "pre"}
 NORMED: dict[str, Any] = {**SMALL, "embedding_norm": True}
+MODERN: dict[str, Any] = {**PRE, "norm": "rms", "activation": "swiglu", "positions": RotaryPositionsConfig()}
 TO_CTRANSLATE2, WITH_REGARD = "export it to ctranslate2", "use it with regard"
 REFUSED: dict[str, tuple[ModelConfig, str]] = {
     "Marian normalizes after each sublayer, and this network before": (EncoderDecoderConfig(**PRE), TO_CTRANSLATE2),
@@ -453,9 +472,25 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
         EncoderDecoderConfig(**SMALL, positions=RelativePositionsConfig()),
         TO_CTRANSLATE2,
     ),
-    "GPT-2 adds positions to embeddings, and this network's are rotary": (
+    "GPT-2 adds positions to embeddings, and this network's are alibi": (
+        DecoderOnlyConfig(**PRE, positions=AlibiPositionsConfig()),
+        TO_CTRANSLATE2,
+    ),
+    "Llama has RMS norms, and this network has layer norms": (
         DecoderOnlyConfig(**PRE, positions=RotaryPositionsConfig()),
         TO_CTRANSLATE2,
+    ),
+    "Llama does not cap logits, and this network does": (
+        DecoderOnlyConfig(**MODERN, logit_soft_cap=15.0),
+        WITH_REGARD,
+    ),
+    "Llama's queries and keys are as wide as its values, and this network's are not": (
+        DecoderOnlyConfig(**MODERN, key_width=4),
+        TO_CTRANSLATE2,
+    ),
+    "Qwen2 has no bias after attention with windows, and this network has": (
+        DecoderOnlyConfig(**MODERN, attention_bias=True, attention=WindowAttentionConfig()),
+        WITH_REGARD,
     ),
     "BERT adds positions to embeddings, and this network's are alibi": (
         EncoderOnlyConfig(**NORMED, positions=AlibiPositionsConfig()),

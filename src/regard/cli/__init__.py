@@ -106,7 +106,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "export": CommandEntry(
         "regard.cli.model_files:export_model",
-        "Convert a model for CTranslate2 (fast on CPUs), Hugging Face transformers (Marian, GPT-2, BERT) or llama.cpp.",
+        "Convert a model for CTranslate2 (fast on CPUs), Hugging Face (Llama, GPT-2, BERT, Marian) or llama.cpp.",
         "EXPORT_EXAMPLES",
     ),
     "batch": CommandEntry(

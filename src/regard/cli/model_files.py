@@ -81,7 +81,7 @@ def export_model(
         ),
     ] = None,
 ) -> None:
-    """Convert a model for CTranslate2 (fast on CPUs), Hugging Face transformers (Marian, GPT-2, BERT) or llama.cpp."""
+    """Convert a model for CTranslate2 (fast on CPUs), Hugging Face (Llama, GPT-2, BERT, Marian) or llama.cpp."""
     from regard.interop.exporters import EXPORTERS
     from regard.models.folder_files import resolve_model_folder
 

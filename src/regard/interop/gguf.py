@@ -19,10 +19,11 @@ import torch
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
+from regard.interop.gguf_rotary import FREQUENCIES, read_scaling
 from regard.interop.gguf_tokenizer import CONTROL, END_TOKENS, import_tokenizer, token_types
 from regard.interop.hf_tokenizers import ImportedTokenizers
 from regard.interop.huggingface import ImportReport
-from regard.interop.weight_transforms import Array
+from regard.interop.weight_transforms import Array, separate
 from regard.models import save
 from regard.models.assembly import build_meta
 from regard.models.folder import assign_tensors
@@ -53,24 +54,6 @@ ARCHITECTURES = {
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE_CHARACTERS = 2**18
 MAX_SIZE = 2**24
-
-
-def interleave(rows: Array, heads: int) -> Array:
-    """Return rows (H·D, …) whose rotated pairs are D/2 apart with these next to each other.
-
-    >>> interleave(np.arange(8), 2).tolist()
-    [0, 2, 1, 3, 4, 6, 5, 7]
-    """
-    return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def separate(rows: Array, heads: int) -> Array:
-    """Return rows (H·D, …) whose rotated pairs are next to each other with these D/2 apart.
-
-    >>> separate(interleave(np.arange(24), 2), 2).tolist() == list(range(24))
-    True
-    """
-    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 @dataclass(frozen=True)
@@ -185,9 +168,9 @@ def _read_model(file: GGUFFile, architecture: Architecture) -> DecoderOnlyConfig
     head_width = _size(file, f"{prefix}.attention.key_length", width // heads)
     _require(file, f"{prefix}.rope.dimension_count", head_width, "regard rotates whole heads")
     _require(file, f"{prefix}.attention.value_length", head_width, "keys and values of a head are equally wide")
-    _require(file, f"{prefix}.rope.scaling.type", "none", "regard does not import scaled rotary positions")
     _require(file, f"{prefix}.expert_count", 0, "regard has no mixture of experts")
     _require(file, f"{prefix}.attention.sliding_window", 0, "regard imports full attention")
+    base = _number(file, f"{prefix}.rope.freq_base", 1, 1e12, 10_000.0)
     return DecoderOnlyConfig(
         vocab_size=embedding.shape[0],
         width=width,
@@ -203,7 +186,7 @@ def _read_model(file: GGUFFile, architecture: Architecture) -> DecoderOnlyConfig
         norm_order="pre",
         norm_epsilon=_number(file, f"{prefix}.attention.layer_norm_rms_epsilon", 0, 1),
         positions=RotaryPositionsConfig(
-            layout="halves", base=_number(file, f"{prefix}.rope.freq_base", 1, 1e12, 10_000.0)
+            layout="halves", base=base, scaling=read_scaling(file, prefix, head_width, base)
         ),
         dropout=0.0,
         scale_embeddings=False,
@@ -243,9 +226,7 @@ def _check_tensors(file: GGUFFile, mappings: list[GGUFMapping]) -> None:
             raise ModelError(
                 f"{file.path}: {name} has shape {sizes[0]}, but its metadata requires {sizes[1]}; {COPY_AGAIN}."
             )
-    surplus = next((name for name in infos if name not in expected), None)
-    if surplus == "rope_freqs.weight":
-        raise ModelError(f"{file.path}: has scaled rotary positions ({surplus}), which regard does not import.")
+    surplus = next((name for name in infos if name not in expected and name != FREQUENCIES), None)
     if surplus is not None:
         raise ModelError(f"{file.path}: has a tensor {surplus}, which this network does not have.")
 

@@ -15,13 +15,14 @@ from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig
 from regard.errors import ConfigError, ModelError
 from regard.files import atomic_path, write_error_message
 from regard.interop.exporters import ExportReport, new_export_folder, quoted
-from regard.interop.gguf import ARCHITECTURES, CHAT_TEMPLATE_FILE, Architecture, gguf_mappings, interleave
+from regard.interop.gguf import ARCHITECTURES, CHAT_TEMPLATE_FILE, Architecture, gguf_mappings
 from regard.interop.gguf_file import BLOCK_TYPES, import_gguf
+from regard.interop.gguf_rotary import FREQUENCIES, add_rotary_positions, frequency_divisors
 from regard.interop.gguf_tokenizer import export_tokenizer
 from regard.interop.hf_spec import first_reason
 from regard.interop.hf_tokenizers import copy_tokenizers
 from regard.interop.weight_arrays import read_arrays
-from regard.interop.weight_transforms import Array, Arrays
+from regard.interop.weight_transforms import Array, Arrays, interleave
 from regard.models.folder_files import TOKENIZER_FILE, read_config, read_file
 
 if TYPE_CHECKING:
@@ -101,7 +102,6 @@ def unsupported_by_gguf(config: Config) -> str | None:
             "Llama has a causal mask, and this network has none": not model.causal_mask,
             f"Llama has full attention, and this network's is {model.attention.kind}": model.attention.kind != "full",
             "its queries and keys are not as wide as its values": model.key_width not in (None, model.head_width),
-            "its rotary positions are scaled": getattr(positions, "scaling", None) is not None,
         }
     )
 
@@ -144,8 +144,10 @@ def _stored_type(array: Array, kind: str) -> str:
 
 def _gguf_arrays(model: DecoderOnlyConfig, arrays: Arrays) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of GGUF; those with another order of rows are made when they are needed."""
-    halves = isinstance(model.positions, RotaryPositionsConfig) and model.positions.layout == "halves"
-    reorders = halves and _architecture(model).interleaved
+    assert isinstance(model.positions, RotaryPositionsConfig)  # checked by `unsupported_by_gguf`
+    reorders = model.positions.layout == "halves" and _architecture(model).interleaved
+    if (divisors := frequency_divisors(model.positions, model.head_width)) is not None:
+        yield FREQUENCIES, divisors
     for entry in gguf_mappings(model):
         ends = np.cumsum([rows for _, rows, _ in entry.parts])[:-1]
         for (name, _, heads), part in zip(entry.parts, np.split(arrays[entry.name], ends), strict=True):
@@ -169,7 +171,7 @@ def _add_settings(writer: "GGUFWriter", config: Config, model: DecoderOnlyConfig
         writer.add_key_length(model.head_width)
         writer.add_value_length(model.head_width)
     writer.add_rope_dimension_count(model.head_width)
-    writer.add_rope_freq_base(model.positions.base)
+    add_rotary_positions(writer, model.positions, model.head_width)
 
 
 def _add_tokenizer(writer: "GGUFWriter", folder: Path, config: Config, model: DecoderOnlyConfig) -> list[str]:

@@ -26,7 +26,7 @@ from regard.interop.hf_spec import (
     token_or_default,
     with_prefixes,
 )
-from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer
+from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer, special_token_names
 from regard.interop.weight_transforms import Arrays, add_zero_biases, equalize_head_widths, position_table
 
 GPT2_EMBEDDING, GPT2_OUTPUT = "transformer.wte.weight", "lm_head.weight"
@@ -107,13 +107,17 @@ def import_gpt2(folder: Path, config: HFConfig) -> ImportPlan:
 def _import_special_tokens(
     config: HFConfig, vocab_size: int, tokenizers: ImportedTokenizers, notes: list[str]
 ) -> SpecialTokensConfig:
-    """Return the special tokens; GPT-2 has only an end token, which is used for all of them."""
+    """Return the special tokens; GPT-2 itself has only an end token, which is used for all of them."""
     end = config.token("eos_token_id", 50256, vocab_size)
     if end is None:
         end = token_or_default(tokenizers.id_of("<|endoftext|>"), vocab_size - 1, "the end token", notes)
     start, pad = (config.token(name, None, vocab_size) for name in ("bos_token_id", "pad_token_id"))
+    unknown = tokenizers.id_of(special_token_names(config.path.parent, unk_token="<|endoftext|>")["unk_token"])
     return SpecialTokensConfig(
-        pad=end if pad is None else pad, unknown=end, start=end if start is None else start, end=end
+        pad=end if pad is None else pad,
+        unknown=end if unknown is None else unknown,
+        start=end if start is None else start,
+        end=end,
     )
 
 

@@ -26,6 +26,7 @@ from regard.config import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
+    RotaryPositionsConfig,
     SpecialTokensConfig,
     TransformerConfig,
 )
@@ -44,8 +45,14 @@ from regard.interop.exporters import (
 from regard.interop.gpt2 import export_gpt2, import_gpt2, unsupported_by_gpt2
 from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
-from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
+from regard.interop.hf_tokenizers import (
+    TOKENIZER_CONFIG_FILE,
+    ImportedTokenizers,
+    chat_template_files,
+    copy_tokenizers,
+)
 from regard.interop.llama import import_llama
+from regard.interop.llama_export import export_llama, unsupported_by_llama
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
 from regard.interop.roberta import import_roberta
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
@@ -207,7 +214,7 @@ def _notes(plan: ImportPlan) -> list[str]:
 
 
 def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
-    """Convert a model to a Hugging Face folder: Marian, GPT-2 or BERT, depending on its network.
+    """Convert a model to a Hugging Face folder: Marian, GPT-2, Llama or BERT, depending on its network.
 
     Args:
         folder: A model folder.
@@ -222,9 +229,10 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
     tensors = load_network(folder).network.state_dict()
     arrays: Arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     if isinstance(config.model, TransformerConfig):
-        # Marian, GPT-2 and BERT have gains and biases in norms, embeddings of the model width and no grouped heads
+        # all classes have gains in norms, and embeddings of the model width; only the Llama family has grouped heads
         arrays = widen_embeddings(add_norm_parameters(arrays, config.model), config.model)
-        arrays = repeat_kv_heads(arrays, config.model)
+        if not isinstance(config.model.positions, RotaryPositionsConfig):
+            arrays = repeat_kv_heads(arrays, config.model)
     spec = _build_spec(config, arrays)
     tokenizers, tokenizer_files, notes = export_tokenizers(folder, spec)
     documents = {CONFIG_FILE: {**spec.config, "dtype": "float32"}, **spec.files, **tokenizer_files}
@@ -234,7 +242,7 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
         for name, document in documents.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        for name, content in tokenizers.files.items():
+        for name, content in (tokenizers.files | chat_template_files(folder)).items():
             (temporary / name).write_bytes(content)
         separate = {name: tensor.clone().contiguous() for name, tensor in spec.tensors.items()}  # no shared memory
         save_file(separate, temporary / WEIGHTS_FILE, {"format": "pt"})
@@ -254,6 +262,8 @@ def unsupported_by_huggingface(config: Config) -> str | None:
     match config.model:
         case EncoderDecoderConfig() as model:
             return unsupported_by_marian(config, model)
+        case DecoderOnlyConfig(positions=RotaryPositionsConfig()) as model:
+            return unsupported_by_llama(model)
         case DecoderOnlyConfig() as model:
             return unsupported_by_gpt2(model)
         case EncoderOnlyConfig() as model:
@@ -266,6 +276,8 @@ def _build_spec(config: Config, arrays: Arrays) -> HFSpec:
     match config.model:
         case EncoderDecoderConfig() as model:
             return export_marian(config, model, arrays)
+        case DecoderOnlyConfig(positions=RotaryPositionsConfig()) as model:
+            return export_llama(config, model, arrays)
         case DecoderOnlyConfig() as model:
             return export_gpt2(config, model, arrays)
         case EncoderOnlyConfig() as model:

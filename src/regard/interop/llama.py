@@ -31,7 +31,13 @@ from regard.interop.hf_spec import (
     read_activation,
     with_prefixes,
 )
-from regard.interop.hf_tokenizers import ImportedTokenizers, chat_template_files, copy_tokenizers, no_tokenizers
+from regard.interop.hf_tokenizers import (
+    ImportedTokenizers,
+    chat_template_files,
+    copy_tokenizers,
+    no_tokenizers,
+    special_token_names,
+)
 from regard.models.folder_files import TOKENIZER_FILE, read_optional_json
 
 LLAMA_EMBEDDING, LLAMA_OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
@@ -257,7 +263,7 @@ def _special_tokens(
     if tokenizer is not None and tokenizer.encode("a").ids[:1] != [start]:
         start = None
     end = ends[0]
-    unknown = tokenizers.id_of("<unk>")
+    unknown = tokenizers.id_of(special_token_names(config.path.parent, unk_token="<unk>")["unk_token"])
     return SpecialTokensConfig(
         pad=end if pad is None else pad,
         unknown=end if unknown is None else unknown,

@@ -91,6 +91,24 @@ def repeat_kv_heads(arrays: Arrays, model: TransformerConfig) -> dict[str, Array
     return repeated
 
 
+def interleave(rows: Array, heads: int) -> Array:
+    """Return rows (H·D, …) whose rotated pairs are D/2 apart with these next to each other.
+
+    >>> interleave(np.arange(8), 2).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def separate(rows: Array, heads: int) -> Array:
+    """Return rows (H·D, …) whose rotated pairs are next to each other with these D/2 apart.
+
+    >>> separate(interleave(np.arange(24), 2), 2).tolist() == list(range(24))
+    True
+    """
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
 def permute_width(arrays: Arrays, order: npt.NDArray[np.int64]) -> dict[str, Array]:
     """Permute the axis of the model width in all arrays, which does not change the network's function."""
     changed = dict(arrays)

@@ -52,9 +52,12 @@ class NtkScaling(FrequencyScaling):
 
     factor: float
 
+    def base(self, key_width: int, base: float) -> float:
+        """Return the raised base."""
+        return base * self.factor ** (key_width / (key_width - 2)) if key_width > 2 else base  # a single one is kept
+
     def frequencies(self, key_width: int, base: float) -> Tensor:
-        exponent = key_width / (key_width - 2) if key_width > 2 else 0.0  # a single frequency is kept
-        return super().frequencies(key_width, base * self.factor**exponent)
+        return super().frequencies(key_width, self.base(key_width, base))
 
 
 @dataclass(frozen=True)
