@@ -98,6 +98,8 @@ def test_float32_round_trip_gives_the_same_model_folder(model: Path, tmp_path: P
     ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (model, imported.folder))
     assert theirs == ours
     assert (imported.folder / "chat_template.jinja").read_text() == TEMPLATE
+    names = json.loads((imported.folder / "special_tokens_map.json").read_text())
+    assert names["eos_token"] == Tokenizer.from_file(str(model / "tokenizer.json")).id_to_token(1)
     tokenizers = [Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (model, imported.folder)]
     for text in TEXTS:
         assert tokenizers[0].encode(text).ids == tokenizers[1].encode(text).ids

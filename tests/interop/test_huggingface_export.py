@@ -560,3 +560,13 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as error:
         export_huggingface(tmp_path / "ours", tmp_path / "exported")
     assert str(error.value) == f"{tmp_path / 'exported'}: already exists; choose another name or remove it first."
+
+
+def test_chat_templates_are_exported_and_imported(tmp_path: Path) -> None:
+    saved(tmp_path / "ours", DecoderOnlyConfig(**{**SMALL, "norm_order": "pre"}))
+    template = "{{ messages }}è"
+    (tmp_path / "ours" / "chat_template.jinja").write_text(template, "utf-8")
+    export_huggingface(tmp_path / "ours", tmp_path / "exported")
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    for name in ("exported", "again"):
+        assert (tmp_path / name / "chat_template.jinja").read_text("utf-8") == template

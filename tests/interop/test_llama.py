@@ -213,4 +213,6 @@ def test_tokenizer_special_tokens_and_chat_template(kind: str, tmp_path: Path) -
     assert tokens.ends == (1, 2)
     assert tokens.start == (0 if kind == "Llama 3" else 1)  # the same as the end: prompts have no start token
     assert (tmp_path / "ours" / "chat_template.jinja").read_text("utf-8") == "{{ messages }}"
+    names = json.loads((tmp_path / "ours" / "special_tokens_map.json").read_text("utf-8"))
+    assert names == {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
     assert any("temperature 0.6, top_p 0.9" in note for note in report.notes)

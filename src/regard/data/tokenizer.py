@@ -71,6 +71,11 @@ class Tokenizer:
         encodings = guarded_call(self.location, self._fast.encode_batch, texts, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
+    def encode_with_special_tokens(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the ids of a text in which names of special tokens are these tokens, and where each token begins."""
+        encoding = guarded_call(self.location, self._with_special_tokens.encode, text, add_special_tokens=False)
+        return encoding.ids, [start for start, _ in encoding.offsets]
+
     def encode_continuation(self, text: str) -> list[int]:
         """Return the ids of a text that directly continues another: no space is added before it.
 
@@ -123,6 +128,15 @@ class Tokenizer:
         if self.marks_word_starts:
             return [token.replace(WORD_START, " ") for token in tokens]
         return [self.decode([number]) for number in range(len(tokens))]
+
+    @cached_property
+    def special_tokens(self) -> list[str]:
+        """The names of special tokens."""
+        return [token.content for token in self._fast.get_added_tokens_decoder().values() if token.special]
+
+    @cached_property
+    def _with_special_tokens(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(self._fast.to_str())  # a copy, which other threads do not change
 
     @cached_property
     def marks_word_starts(self) -> bool:

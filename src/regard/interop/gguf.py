@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
+from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, MAX_TEMPLATE_BYTES, special_tokens_file
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
 from regard.interop.gguf_rotary import FREQUENCIES, read_scaling
@@ -51,8 +52,6 @@ ARCHITECTURES = {
         Architecture("qwen3", qk_norm=True),
     )
 }
-CHAT_TEMPLATE_FILE = "chat_template.jinja"
-MAX_TEMPLATE_CHARACTERS = 2**18
 MAX_SIZE = 2**24
 
 
@@ -123,7 +122,7 @@ def import_gguf_file(source: str | Path, out: str | Path) -> ImportReport:
         network,
         Config.model_validate({"model": model, "tokens": tokens, "data": {"context_length": context}}),
         origin=f"Imported from the GGUF file {file.path.name} ({', '.join(types)}).",
-        extra_files=tokenizers.files | _chat_template(file, notes),
+        extra_files=tokenizers.files | _chat_template(file, tokenizers, notes),
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return ImportReport(out, f"gguf {architecture.name}", parameters, (), (*tokenizers.notes, *notes))
@@ -271,12 +270,18 @@ def _token(file: GGUFFile, name: str, vocab_size: int) -> int | None:
     return value
 
 
-def _chat_template(file: GGUFFile, notes: list[str]) -> dict[str, bytes]:
-    """Return the file with the chat template, which is not executed here."""
+def _chat_template(file: GGUFFile, tokenizers: ImportedTokenizers, notes: list[str]) -> dict[str, bytes]:
+    """Return the files for the chat template, which is not executed here, and for the names that it uses."""
     template = file.metadata.get("tokenizer.chat_template")
     if not isinstance(template, str):
         return {}
-    if len(template) > MAX_TEMPLATE_CHARACTERS:
-        notes.append(f"The chat template has more than {MAX_TEMPLATE_CHARACTERS:,} characters; it is omitted.")
+    if len(template.encode()) > MAX_TEMPLATE_BYTES:
+        notes.append(f"The chat template has more than {MAX_TEMPLATE_BYTES // 1024} KB; it is omitted.")
         return {}
-    return {CHAT_TEMPLATE_FILE: template.encode()}
+    tokenizer = tokenizers.by_file.get(TOKENIZER_FILE)
+    names: dict[str, str | None] = {}
+    if tokenizer is not None:
+        for name in ("bos_token", "eos_token"):
+            number = _token(file, f"tokenizer.ggml.{name[:3]}_token_id", tokenizer.get_vocab_size())
+            names[name] = None if number is None else tokenizer.id_to_token(number)
+    return {CHAT_TEMPLATE_FILE: template.encode(), CHAT_TOKENS_FILE: special_tokens_file(names)}

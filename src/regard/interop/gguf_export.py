@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig
+from regard.data.chat_files import CHAT_TEMPLATE_FILE
 from regard.errors import ConfigError, ModelError
 from regard.files import atomic_path, write_error_message
 from regard.interop.exporters import ExportReport, new_export_folder, quoted
-from regard.interop.gguf import ARCHITECTURES, CHAT_TEMPLATE_FILE, Architecture, gguf_mappings
+from regard.interop.gguf import ARCHITECTURES, Architecture, gguf_mappings
 from regard.interop.gguf_file import BLOCK_TYPES, import_gguf
 from regard.interop.gguf_rotary import FREQUENCIES, add_rotary_positions, frequency_divisors
 from regard.interop.gguf_tokenizer import export_tokenizer

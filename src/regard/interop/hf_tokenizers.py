@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
+from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, SPECIAL_NAMES, special_tokens_file
 from regard.data.tokenizer_file import (
     MAX_TOKENIZER_BYTES,
     build_tokenizer,
@@ -26,7 +27,6 @@ from regard.files import read_regular_file
 from regard.models.folder_files import TOKENIZER_FILE, read_file, read_json, read_optional_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-CHAT_TEMPLATE_FILE = "chat_template.jinja"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -84,15 +84,24 @@ def copy_tokenizers(folder: Path, *names: str) -> ImportedTokenizers:
 
 
 def chat_template_files(folder: Path) -> dict[str, bytes]:
-    """Return the chat template of a folder, which is a file or in the settings of the tokenizer; none without one."""
+    """Return the files for the chat template of a folder, and for the names that it uses; none without a template.
+
+    The template is a file or in the settings of the tokenizer.
+    """
     path = folder / CHAT_TEMPLATE_FILE
-    if path.exists():
-        return {CHAT_TEMPLATE_FILE: read_file(path)}
-    template = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("chat_template")
+    template: object = read_file(path) if path.exists() else None
+    if template is None:
+        template = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("chat_template")
     if isinstance(template, list):  # several with names
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
-    return {CHAT_TEMPLATE_FILE: template.encode()} if isinstance(template, str) else {}
+    if isinstance(template, str):
+        template = template.encode()
+    if not isinstance(template, bytes):
+        return {}
+    names = special_token_names(folder, **dict.fromkeys(SPECIAL_NAMES, ""))
+    known = {name: token for name, token in names.items() if token}
+    return {CHAT_TEMPLATE_FILE: template, CHAT_TOKENS_FILE: special_tokens_file(known)}
 
 
 def no_tokenizers(reason: str = "The folder has no tokenizer files") -> ImportedTokenizers:
@@ -119,7 +128,7 @@ def make_tokenizer(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
 def special_token_names(folder: Path, **defaults: str) -> dict[str, str]:
     """Return the names of a folder's special tokens: `special_token_names(folder, unk_token="<unk>")["unk_token"]`."""
     config = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
-    special = read_optional_json(folder / "special_tokens_map.json")
+    special = read_optional_json(folder / CHAT_TOKENS_FILE)
     return {
         key: _content(special.get(key)) or _content(config.get(key)) or default for key, default in defaults.items()
     }

@@ -120,13 +120,14 @@ def import_huggingface(source: str | Path, out: str | Path) -> ImportReport:
     network = build_meta(plan.model)  # shapes only: all values come from the file
     _check_tensors(plan, network)
     tensors = to_regard(plan.mappings, plan.weights.tensors)
+    chat_files = chat_template_files(source) if plan.model.generates else {}
     assign_tensors(network, {name: tensor.float() for name, tensor in tensors.items()})
     save(
         out,
         network,
         Config(model=plan.model, tokens=_known_tokens(plan)),
         origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
-        extra_files=plan.tokenizers.files | plan.files,
+        extra_files=plan.tokenizers.files | chat_files | plan.files,
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return ImportReport(out, kind, parameters, _skipped_tensors(plan), tuple(_notes(plan)))

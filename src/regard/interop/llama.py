@@ -33,7 +33,6 @@ from regard.interop.hf_spec import (
 )
 from regard.interop.hf_tokenizers import (
     ImportedTokenizers,
-    chat_template_files,
     copy_tokenizers,
     no_tokenizers,
     special_token_names,
@@ -150,10 +149,7 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
     if sampling:
         notes.append(f"The original samples with {', '.join(sampling)}: pass these as options of regard generate.")
     tokens = _special_tokens(config, generation, vocab_size, tokenizers)
-    files = chat_template_files(folder)
-    return ImportPlan(
-        model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes, files
-    )
+    return ImportPlan(model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes)
 
 
 def _kv_heads(config: HFConfig, family: LlamaFamily, heads: int) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config
+from regard.data.chat_files import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
 from regard.models import LoadedNetwork, load_network, save
@@ -105,6 +106,7 @@ def _write(model: LoadedNetwork, weights: Sequence[Mapping[str, Tensor]], out: P
     restore_network(model.network, mean(weights))
     tokenizers = [model.folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
     files = {path.name: read_file(path, MAX_TOKENIZER_BYTES) for path in tokenizers if path.exists()}
+    files |= read_chat_files(model.folder)
     save(out, model.network, model.config, origin=origin, extra_files=files)
     return origin
 

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from regard.config import Config
+from regard.data.chat_files import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
 from regard.files import check_regular_file, lock_file, read_regular_file, write_bytes, write_error_message, write_text
@@ -257,6 +258,7 @@ class RunFolder:
         in_several_files = sum(tensor.nbytes for tensor in tensors.values()) > MAX_SHARD_BYTES
         if not folder.exists() or in_several_files:
             extra_files = {TOKENIZER_FILE: read_file(self.folder / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)}
+            extra_files |= read_chat_files(self.folder)
             save(folder, network, config, origin=origin, extra_files=extra_files, replace=True)
             return
         write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
