@@ -9,6 +9,7 @@ one after the other in one process group:
     {"kill": [[attempt, rank, step], …]}    the same, where a process kills itself
     {"full": true, "regard": […]}           the same, where the disk of the last process is full
     {"bfloat16": true, "regard": […]}       the same with matrix products in 16 bits, whatever the processor
+    {"networks": {name: layout}, …}         train networks of `family` for two steps; differences go to NAME.RANK.json
 """
 
 import contextlib
@@ -34,9 +35,14 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import small_runs
 from commands import regard
+from device_checks import objective_and_batch
+from family import FAMILY
+from regard.config import AdamConfig, TrainingConfig, load_config
 from regard.training import runner, sharded
-from regard.training.distributed import ProcessGroup, joined_process_group
-from regard.training.environment import MatmulPeak
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, joined_process_group
+from regard.training.environment import MatmulPeak, configure_layers
+from regard.training.optimizers import build_optimizer, update
+from regard.training.parallel import Parallelism
 from regard.training.sharded_checkpoint import ShardedSaver, _Writer
 
 
@@ -70,6 +76,11 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
             if "copy" in call and process_group.is_first:
                 shutil.copytree(*call["copy"])
             process_group.barrier()
+            if "networks" in call:
+                differences = {
+                    key: _difference(key, settings, process_group) for key, settings in call["networks"].items()
+                }
+                Path(f"{name}.{process_group.rank}.json").write_text(json.dumps(differences))
             if "regard" not in call:
                 continue
             with contextlib.ExitStack() as stack:
@@ -89,6 +100,31 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
             if "kill" in call:
                 sys.stderr.write(done.err)
                 sys.exit(done.code)
+
+
+def _difference(name: str, settings: list[str], process_group: ProcessGroup) -> float:
+    """The largest relative difference of losses and gradient norms between a layout and a single process."""
+    torch._dynamo.reset()
+    training = load_config(None, settings).training
+    expected = _two_steps(name, Parallelism(SINGLE_PROCESS))
+    with mock.patch.object(shutil, "which", return_value="/usr/bin/g++"):
+        divided = _two_steps(name, training.parallel.build(process_group), training)
+    return max(abs(value - exact) / exact for value, exact in zip(divided, expected, strict=True))
+
+
+def _two_steps(name: str, parallel: Parallelism, training: TrainingConfig | None = None) -> list[float]:
+    torch.manual_seed(0)
+    objective, batch = objective_and_batch(FAMILY[name].model_copy(update={"dropout": 0.0}), meta=False)
+    network = objective.network
+    parallel.divide(network)
+    if training is not None:
+        configure_layers(network, training)
+        for module in network.modules():
+            if getattr(module, "compile_options", None) is not None:
+                vars(module)["compile_options"] = {"backend": "eager", "fullgraph": True}
+    wrapped, optimizer = parallel.wrap(objective), build_optimizer(network, AdamConfig())
+    results = [update(wrapped, optimizer, [batch], 1e-2, process_group=parallel.data) for _ in range(2)]
+    return [number for result in results for number in (result.loss / result.targets, result.grad_norm)]
 
 
 def _slow(name: str, seconds: float) -> Any:

@@ -18,7 +18,7 @@ from regard.training.losses import (
     rdrop_cross_entropy,
     smoothed_cross_entropy,
 )
-from regard.training.sharded import check_tensor_parallel
+from regard.training.parallel import check_tensor_parallel
 
 TRANSLATOR = "encoder-decoder, normalized queries and keys, grouped-query"
 GPT = "decoder-only, normalized queries and keys, squared ReLU, capped logits"

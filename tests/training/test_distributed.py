@@ -15,8 +15,8 @@ from regard.models import build
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, canonical_name, gradient_norm
 from regard.training.optimizers import build_optimizer
-from regard.training.parallel import Parallelism
-from regard.training.sharded import SplitLinear, check_precision, check_tensor_parallel
+from regard.training.parallel import Parallelism, check_sharding, check_tensor_parallel
+from regard.training.sharded import SplitLinear
 from regard.training.shutdown import LostProcess, StopRequest, lost_process_message, rank_zero_errors
 from regard.training.task import ALL_WORK
 
@@ -143,7 +143,7 @@ def model(**settings: Any) -> Config:
         ({"heads": 2, "width": 32}, "4 processes cannot share model.heads = 2 equally; choose numbers of which one"),
         ({"heads": 4, "kv_heads": 2, "width": 32}, "4 processes cannot share model.kv_heads = 2 equally"),
         ({"heads": 4, "width": 32, "feed_forward": 30}, "4 processes cannot share model.feed_forward = 30 equally"),
-        ({"positions": "syntax"}, "cannot share heads with model.positions = 'syntax'; use sinusoidal, learned,"),
+        ({"positions": "syntax"}, "cannot share heads with model.positions = 'syntax'; use alibi, learned,"),
         (
             {"positions": "relative", "positions.per_head": "true"},
             "cannot share heads with model.positions.per_head = true; set it to false, or use",
@@ -182,8 +182,12 @@ def test_layouts_that_the_processes_cannot_form_are_errors() -> None:
 
 def test_float16_cannot_be_divided() -> None:
     config = load_config(None, ["training.parallel=fsdp", "training.precision=float16"])
-    with pytest.raises(ConfigError, match=r"'float16' cannot .* training\.parallel = 'fsdp'; use 'bfloat16'"):
-        check_precision(config)
+    with pytest.raises(ConfigError) as error:
+        check_sharding(config)
+    assert str(error.value) == (
+        "training.parallel = 'fsdp': each process has a part of the network, but training.precision = 'float16' would "
+        "scale the loss of each process on its own; use 'bfloat16', or training.parallel = 'ddp'."
+    )
 
 
 def test_a_split_projection_computes_the_fused_one() -> None:

@@ -16,7 +16,7 @@ from regard.models import Network
 from regard.training.checkpoint import optimizer_tensors, restore_optimizer
 from regard.training.muon import COEFFICIENTS, Muon, layer_matrices, orthogonalize
 from regard.training.optimizers import build_optimizer, single_optimizers
-from regard.training.sharded import check_optimizers
+from regard.training.parallel import check_sharding
 from small_runs import numbers, run, write_pairs
 
 SWIGLU = "encoder-decoder, pre-norm, RMS, SwiGLU"
@@ -189,8 +189,8 @@ def test_divided_networks_are_refused(parallel: FsdpConfig | TensorConfig, in_gr
     if in_group:
         settings = {"parameter_groups": {"m": ParameterGroupConfig(role="matrix", optimizer=MuonConfig())}}
     training = TrainingConfig.model_validate({"parallel": parallel, **settings})
-    with pytest.raises(ConfigError, match=rf"'muon' needs whole matrices.*'{parallel.kind}'; use .*'ddp', or 'adamw'"):
-        check_optimizers(Config(training=training))
+    with pytest.raises(ConfigError, match=rf"'{parallel.kind}'.*'muon' needs whole matrices; use .*'ddp', or 'adamw'"):
+        check_sharding(Config(training=training))
 
 
 @pytest.mark.slow

@@ -44,6 +44,25 @@ LAYOUTS = {
 }
 TWO = [("translation", "ddp"), ("translation", "fsdp"), ("translation", "tensor"), ("gpt", "fsdp"), ("gpt", "tensor")]
 TWO += [("relative", "tensor"), ("alibi", "tensor")]
+COMPILED = ["training.compile=true", "training.gradient_checkpointing=true"]
+NETWORKS = {  # of every row in the table of docs/how-to/train-distributed.md that is not in the runs above
+    "fsdp": {
+        "encoder-decoder, syntax per head, window": [],
+        "encoder-decoder, BigBird": [],
+        "encoder-only, hidden tokens": COMPILED,
+        "encoder-decoder, Linformer": [],
+        "decoder-only, relative per head": COMPILED,
+        "decoder-only, wide heads, YaRN, window in some layers": [],
+        "recurrent encoder-decoder, Bahdanau": [],
+        "bidirectional, LSTM": [],
+    },
+    "tensor": {
+        "encoder-only, hidden tokens": [],
+        "encoder-decoder, narrow keys, biases, untied": [],
+        "decoder-only, window": COMPILED,
+        "decoder-only, no feed-forward": [],
+    },
+}
 HALF, WHOLE = "training.steps=2", "training.steps=4"
 pytestmark = pytest.mark.slow
 
@@ -94,6 +113,9 @@ def folder(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     for layout in ("ddp", "fsdp"):
         two[f"bfloat16-{layout}"] = call(f"bfloat16-{layout}", "gpt", HALF, *LAYOUTS[layout]) | {"bfloat16": True}
     two["full disk"] = call("full disk", "gpt", HALF, *LAYOUTS["fsdp"]) | {"full": True}
+    for layout, networks in NETWORKS.items():
+        calls = {name: [*settings, *LAYOUTS[layout]] for name, settings in networks.items()}
+        two[f"networks-{layout}"] = {"networks": calls}
     slow = call("slow", "gpt", HALF, "training.collective_timeout_minutes=0.02")
     two["slow"] = slow | {"slow": 2.0}
     four = {
@@ -138,6 +160,14 @@ def test_every_layout_has_the_losses_of_one_process(name: str, folder: Path, sin
     assert out.count("Model:  ") == 1
     assert_same_losses(single[name.split("-")[0]], folder / name)
     assert (folder / name / "best" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("layout", NETWORKS)
+def test_other_networks_have_the_losses_of_one_process(layout: str, folder: Path) -> None:
+    for rank in range(2):
+        differences = json.loads((folder / f"networks-{layout}.{rank}.json").read_text())
+        assert differences.keys() == NETWORKS[layout].keys()
+        assert max(differences.values()) < 1e-5, differences
 
 
 def test_dropout_and_rdrop_are_those_of_the_same_process(folder: Path, data: dict[str, Path], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TrainingConfig, load_config
+from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, MuonConfig, TrainingConfig, load_config
 from regard.errors import ConfigError
 from regard.models import build
 from regard.models.assembly import build_meta
@@ -18,7 +18,8 @@ from regard.training.batches import TokenBatch
 from regard.training.device_specs import DEVICES, GB, GIB, Device, custom_device, find_device, parse_devices
 from regard.training.layout_plan import Layout, LayoutPlan, Plan, launch_command, layout_settings
 from regard.training.losses import CausalLMObjective
-from regard.training.planner import all_reduce_bytes, gather_bytes, make_plan
+from regard.training.parallel import check_sharding, check_tensor_parallel
+from regard.training.planner import _layouts, all_reduce_bytes, faster_precision, gather_bytes, make_plan
 from regard.training.step_trace import StepTrace, trace_step
 
 SMALL: dict[str, Any] = {"vocab_size": 100, "width": 32, "layers": 2, "heads": 8, "feed_forward": 64}
@@ -225,6 +226,44 @@ def test_layouts_that_heads_do_not_allow_are_left_out() -> None:
     odd = make_plan(config(), A100, 3, LENGTH)
     assert [row.layout.kind for row in odd.layouts] == ["ddp", "fsdp"]
     assert odd.notes[0] == "No tensor layout: 3 devices cannot share model.heads = 8 equally."
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds", "note"),
+    [
+        (["model.positions=alibi"], ["ddp", "fsdp", "tensor"], None),
+        (["model.positions=relative", "model.attention=window"], ["ddp", "fsdp", "tensor"], None),
+        (["model.positions=syntax"], ["ddp", "fsdp"], "share heads with model.positions = 'syntax'"),
+        (["model.attention=linformer"], ["ddp", "fsdp"], "share heads with model.attention = 'linformer'"),
+        (["model.qk_norm=true"], ["ddp", "fsdp"], "share heads with model.qk_norm = true"),
+        (["training.optimizer=muon"], ["ddp"], "No fsdp or tensor layout: training.optimizer = 'muon' needs whole m"),
+        (["training.precision=float16"], ["ddp"], "No fsdp or tensor layout: training.precision = 'float16'"),
+    ],
+)
+def test_layouts_that_training_refuses_are_left_out(settings: list[str], kinds: list[str], note: str | None) -> None:
+    layouts, notes = _layouts(load_config("tiny", settings), 2)
+    assert [row.kind for row in layouts] == kinds
+    assert (note is None and not notes) or (note is not None and note in notes[0])
+    for row in layouts:  # what is planned can be trained
+        chosen = load_config("tiny", [*settings, *layout_settings(row)])
+        if row.kind != "ddp":
+            check_sharding(chosen)
+            if row.tensor > 1:
+                check_tensor_parallel(chosen, row.tensor)
+
+
+def test_plans_of_other_precisions_and_optimizers() -> None:
+    half = make_plan(config(precision="float16"), DEVICES["V100-16GB"], 4, LENGTH)
+    assert (half.precision, [row.layout.kind for row in half.layouts]) == ("float16", ["ddp"])
+    assert half.reason == "it fits"
+    assert faster_precision(half) is None
+    muon = make_plan(config(optimizer=MuonConfig()), A100, 1, LENGTH)
+    assert "Memory and time of training.optimizer = 'muon' are those of Adam." in muon.notes
+    tiny = make_plan(
+        config(precision="float32"), A100, 1, LENGTH
+    )  # takes as long as the calls, of which there are more
+    assert tiny.recommended is not None
+    assert faster_precision(tiny) is None
 
 
 def test_commands() -> None:

@@ -24,6 +24,8 @@ class PositionsConfig(VariantConfig):
     """Whether attention scores depend on the distance between query and key."""
     needs_parses: ClassVar[bool] = False
     """Whether each source sentence must come with a dependency parse."""
+    divides_heads: ClassVar[bool] = False
+    """Whether tensor parallelism can divide the heads among processes: each then calls `keep_heads`."""
 
     def appended_width(self, model_width: int) -> int:
         """Units of a model of this width that hold position vectors only; the embeddings have the others."""
@@ -37,6 +39,7 @@ PositionsConfig.registry = POSITIONS
 class VectorPositionsConfig(PositionsConfig):
     """A vector per position that is added to the embedding, or concatenated with it."""
 
+    divides_heads: ClassVar[bool] = True
     combine: Literal["add", "concatenate"] = "add"
     """`add`: embedding + position vector, as in the paper; `concatenate`: each has its own units of the model width."""
     width: Size | None = None
@@ -149,6 +152,7 @@ class RotaryPositionsConfig(PositionsConfig):
     """Queries and keys are rotated by angles proportional to their position (Su et al. 2021)."""
 
     builder: ClassVar = "regard.models.positions:build_rotary_positions"
+    divides_heads: ClassVar[bool] = True
     kind: Literal["rotary"] = "rotary"
     """Name of the position scheme."""
     layout: Literal["interleaved", "halves"] = "interleaved"
@@ -166,6 +170,7 @@ class AlibiPositionsConfig(PositionsConfig):
     builder: ClassVar = "regard.models.positions:build_alibi_positions"
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
+    divides_heads: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
     """Name of the position scheme."""
 
@@ -177,6 +182,7 @@ class RelativePositionsConfig(PositionsConfig):
     builder: ClassVar = "regard.models.positions:build_relative_positions"
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
+    divides_heads: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
     """Name of the position scheme."""
     max_distance: Distance = 16
@@ -237,5 +243,6 @@ class NoPositionsConfig(PositionsConfig):
 
     builder: ClassVar = "regard.models.positions:build_no_positions"
     extrapolates: ClassVar[bool] = True
+    divides_heads: ClassVar[bool] = True
     kind: Literal["none"] = "none"
     """Name of the position scheme."""

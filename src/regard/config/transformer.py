@@ -32,6 +32,8 @@ class AttentionConfig(VariantConfig):
     """Whether the kernel can hide later positions, as a decoder needs."""
     keeps_positions: ClassVar[bool] = True
     """Whether a key stands for one position, so that distances between queries and keys exist."""
+    divides_heads: ClassVar[bool] = False
+    """Whether tensor parallelism can divide the heads among processes: no parameters, and the same for all heads."""
 
 
 ATTENTION: Registry[type[AttentionConfig]] = Registry("attention")
@@ -43,6 +45,7 @@ class FullAttentionConfig(AttentionConfig):
     """Every position attends to every other position (§3.2.1)."""
 
     builder: ClassVar = "regard.models.assembly:build_full_attention"
+    divides_heads: ClassVar[bool] = True
     kind: Literal["full"] = "full"
     """Name of the attention kernel."""
 
@@ -96,6 +99,7 @@ class WindowAttentionConfig(AttentionConfig):
     """Each position attends to nearby positions: on both sides in an encoder, to earlier ones in a decoder."""
 
     builder: ClassVar = "regard.models.assembly:build_window_attention"
+    divides_heads: ClassVar[bool] = True
     kind: Literal["window"] = "window"
     """Name of the attention kernel."""
     window: Size = 128

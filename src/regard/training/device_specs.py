@@ -30,7 +30,8 @@ CPU_MATMUL_EFFICIENCY = 0.9
 ATTENTION_EFFICIENCY = 0.4  # fused attention, forward and backward
 BANDWIDTH_EFFICIENCY = 0.8
 HOST_SECONDS_PER_CALL = 6e-6  # Python and PyTorch start an operation; a GPU computes meanwhile
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CPU_PRECISIONS = ("float32", "bfloat16")
 MATMUL_SIZE = 1024
 PCIE = 25.0  # GB/s that PCIe 4.0 x16 reaches between two GPUs
 NETWORK = 25.0  # GB/s per node of a 200 Gbit/s network
@@ -94,10 +95,17 @@ class Device:
 
 
 def _gpu(
-    name: str, memory: float, bfloat16: float | None, float32: float, bandwidth: float, link: float = PCIE
+    name: str,
+    memory: float,
+    bfloat16: float | None,
+    float32: float,
+    bandwidth: float,
+    link: float = PCIE,
+    float16: float | None = None,
 ) -> Device:
-    """Memory in GiB, rates in TFLOP/s, bandwidth and link in GB/s."""
-    peaks = {"float32": float32 * TFLOPS} | ({"bfloat16": bfloat16 * TFLOPS} if bfloat16 is not None else {})
+    """Memory in GiB, rates in TFLOP/s, bandwidth and link in GB/s; float16 is as fast as bfloat16 by default."""
+    rates = {"float32": float32, "bfloat16": bfloat16, "float16": float16 or bfloat16}
+    peaks = {precision: rate * TFLOPS for precision, rate in rates.items() if rate is not None}
     return Device(name, memory * GIB, peaks, bandwidth * GB, link * GB)
 
 
@@ -113,10 +121,10 @@ DEVICES = {
         _gpu("A10G", 24, 70, 31.2, 600),
         _gpu("L4", 24, 121, 30.3, 300, 12),
         _gpu("L40S", 48, 362, 91.6, 864),
-        _gpu("T4", 16, None, 8.1, 320, 12),
-        _gpu("V100-16GB", 16, None, 15.7, 900, 120),
-        _gpu("V100-32GB", 32, None, 15.7, 900, 120),
-        _gpu("P100", 16, None, 9.3, 732, 12),
+        _gpu("T4", 16, None, 8.1, 320, 12, float16=65),
+        _gpu("V100-16GB", 16, None, 15.7, 900, 120, float16=125),
+        _gpu("V100-32GB", 32, None, 15.7, 900, 120, float16=125),
+        _gpu("P100", 16, None, 9.3, 732, 12, float16=18.7),
         _gpu("RTX-3090", 24, 71, 35.6, 936),
         _gpu("RTX-4090", 24, 165, 82.6, 1008),
         _gpu("M2-Max", 64, None, 13.6, 400),
@@ -167,7 +175,7 @@ def custom_device(name: str, memory: float | None, tflops: float | None, bandwid
         raise ConfigError(
             f"--devices {name}: a custom device needs --device-memory (GiB) and --device-tflops; pass both."
         )
-    peaks = dict.fromkeys(("float32", "bfloat16"), tflops * TFLOPS)
+    peaks = dict.fromkeys(DTYPES, tflops * TFLOPS)
     peaks["float32"] *= 0.999  # equal rates: the precision that was requested counts
     return Device(name, memory * GIB, peaks, (bandwidth or 1000.0) * GB, PCIE * GB)
 
@@ -179,7 +187,7 @@ def measure_cpu(threads: int | None = None) -> Device:
     try:
         with torch.no_grad():
             rates = _measure_rates()
-            peaks = {name: _matmul_peak(dtype) for name, dtype in DTYPES.items()}
+            peaks = {name: _matmul_peak(DTYPES[name]) for name in CPU_PRECISIONS}
         call = _seconds_per_call()
     finally:
         torch.set_num_threads(previous)

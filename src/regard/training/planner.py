@@ -13,10 +13,10 @@ those of tensor parallelism are needed at once, and a CPU that copies messages d
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
-from regard.config import Config, TransformerConfig
+from regard.config import Config, ModelConfig, TransformerConfig
 from regard.errors import ConfigError
 from regard.models import Network
 from regard.models.assembly import build_meta
@@ -25,6 +25,7 @@ from regard.nn import Block
 from regard.training.device_specs import DEVICES_PER_NODE, DTYPES, GIB, Device
 from regard.training.environment import small_for_bfloat16
 from regard.training.layout_plan import Layout, LayoutPlan, Plan, layout_settings
+from regard.training.parallel import sharding_obstacle, tensor_obstacle
 from regard.training.step_trace import DIVISIBLE, StepTrace, Work, trace_step
 
 WEIGHT_BYTES = GRADIENT_BYTES = AVERAGE_BYTES = 4  # per parameter, float32
@@ -35,8 +36,6 @@ RESERVED_BYTES = 1.0 * GIB  # of a GPU, by its driver and libraries
 OVERLAP = 0.8
 BUCKET_BYTES = 25e6  # of gradients that ddp reduces at once
 SIMPLEST_WITHIN = 1.03  # a simpler layout is preferred if it takes at most this much longer
-PLAIN_POSITIONS = ("sinusoidal", "learned", "rotary", "none")  # that tensor parallelism supports
-PLAIN_ATTENTION = ("full", "window")
 
 
 def make_plan(config: Config, device: Device, count: int, length: int) -> Plan:
@@ -47,9 +46,11 @@ def make_plan(config: Config, device: Device, count: int, length: int) -> Plan:
     if model.max_length is not None and length > model.max_length:
         raise ConfigError(f"--length {length}: the network has {model.max_length:,} positions; use at most that.")
     costs = _Costs(config, device, count, length)
-    layouts, notes = _layouts(model, count)
+    layouts, notes = _layouts(config, count)
     if config.training.precision not in ("auto", costs.precision):
         notes.append(f"{device.name} is not faster in {config.training.precision}, so float32 is used.")
+    if config.training.optimizer.whole_matrices:
+        notes.append(f"Memory and time of training.optimizer = {config.training.optimizer.kind!r} are those of Adam.")
     if costs.rows < count:
         notes.append(f"A batch has {costs.rows:,} sequences of {length:,} tokens for {count:,} devices.")
     plans = tuple(costs.plan(layout) for layout in layouts)
@@ -177,7 +178,7 @@ class _Costs:
     @property
     def _gathered_bytes(self) -> int:
         """Bytes per parameter of gathered weights."""
-        return 2 if self.precision == "bfloat16" else 4
+        return 4 if self.precision == "float32" else 2
 
     def _buffers(self, layout: Layout) -> float:
         """Bytes of ddp's buckets; with fsdp of two gathered blocks, the gradients of one, and all outside of blocks."""
@@ -231,13 +232,17 @@ def _divided(work: Mapping[str, Work], divisible: Mapping[str, float], tensor: i
     return divided
 
 
-def _layouts(model: TransformerConfig, count: int) -> tuple[list[Layout], list[str]]:
-    """Return the layouts of a number of devices, simplest first, and why some are impossible."""
+def _layouts(config: Config, count: int) -> tuple[list[Layout], list[str]]:
+    """Return the layouts of a number of devices that `regard train` accepts, simplest first, and why others are not."""
     if count == 1:
         return [Layout("single device")], []
-    layouts, notes = [Layout("ddp", count), Layout("fsdp", count)], []
+    layouts, notes = [Layout("ddp", count)], []
+    obstacle = sharding_obstacle(config)
+    if obstacle is not None:
+        return layouts, [f"No fsdp or tensor layout: {obstacle.reason}."]
+    layouts.append(Layout("fsdp", count))
     for size in _divisors(count):
-        reason = _tensor_obstacle(model, size)
+        reason = _tensor_obstacle(config.model, size)
         if reason is None:
             layouts.append(Layout("tensor", 1, size) if size == count else Layout("fsdp+tensor", count // size, size))
         elif size == count:
@@ -250,14 +255,11 @@ def _divisors(count: int) -> Iterator[int]:
     yield from (size for size in (count, *range(2, count)) if count % size == 0)
 
 
-def _tensor_obstacle(model: TransformerConfig, size: int) -> str | None:
+def _tensor_obstacle(model: ModelConfig, size: int) -> str | None:
     if size > DEVICES_PER_NODE:
         return f"{size} devices are on several nodes, whose network is too slow for it"
-    if model.positions.kind not in PLAIN_POSITIONS or model.attention.kind not in PLAIN_ATTENTION:
-        return f"{model.positions.kind} positions with {model.attention.kind} attention cannot be divided by heads"
-    sizes = {"heads": model.heads, "kv_heads": model.kv_heads or model.heads, "feed_forward": model.feed_forward}
-    name = next((name for name, number in sizes.items() if number % size), None)
-    return None if name is None else f"{size} devices cannot share model.{name} = {sizes[name]:,} equally"
+    obstacle = tensor_obstacle(model, size, "devices")
+    return None if obstacle is None else obstacle.reason
 
 
 def _recommend(costs: _Costs, plans: tuple[LayoutPlan, ...]) -> tuple[LayoutPlan | None, str, tuple[str, ...]]:
@@ -296,7 +298,7 @@ def _fastest(plans: tuple[LayoutPlan, ...], accept: Callable[[LayoutPlan], bool]
 
 def _why(best: LayoutPlan, plans: tuple[LayoutPlan, ...]) -> str:
     if len(plans) == 1:
-        return "it fits on one device"
+        return "it fits" if best.layout.data > 1 else "it fits on one device"
     too_large = [plan.layout.name for plan in plans if not plan.fits and plan.seconds < best.seconds]
     faster = [plan for plan in plans if plan.fits and plan.seconds < best.seconds]
     reason = "it is the fastest layout that fits"
@@ -312,7 +314,7 @@ def with_precision(config: Config, precision: str) -> Config:
 
 
 def faster_precision(plan: Plan) -> LayoutPlan | None:
-    """Return the recommended layout in bfloat16, if the settings choose float32 and the device is faster in it."""
+    """Return the recommended layout in bfloat16, if the settings choose float32 and a step is faster in bfloat16."""
     is_automatic = plan.config.training.precision == "auto"
     if (
         is_automatic
@@ -322,4 +324,5 @@ def faster_precision(plan: Plan) -> LayoutPlan | None:
     ):
         return None
     costs = _Costs(with_precision(plan.config, "bfloat16"), plan.device, plan.count, plan.length)
-    return replace(costs.plan(plan.recommended.layout))
+    faster = costs.plan(plan.recommended.layout)
+    return faster if faster.seconds < plan.recommended.seconds else None

@@ -28,7 +28,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from regard.config import Config, FsdpConfig, RelativePositionsConfig, TensorConfig, TransformerConfig
+from regard.config import Config, FsdpConfig, TensorConfig
 from regard.errors import ConfigError
 from regard.models.folder import assign_tensors, named_tensors
 from regard.models.network import Network
@@ -37,12 +37,8 @@ from regard.nn.multihead import MultiHeadAttention
 from regard.training.averaging import MovingAverage
 from regard.training.checkpoint import Checkpoint, CheckpointSaver, flatten_parts
 from regard.training.distributed import ProcessGroup, canonical_name, whole_tensor
-from regard.training.parallel import Parallelism, Tensors
+from regard.training.parallel import Parallelism, Tensors, check_sharding, check_tensor_parallel
 from regard.training.sharded_checkpoint import ShardedSaver, load_into, prepare_optimizer
-
-# without parameters per head
-DIVISIBLE_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
-PLAIN_ATTENTION = ("full", "window")  # without parameters, and the same for all heads
 
 
 class ShardedParallelism(Parallelism):
@@ -71,9 +67,8 @@ class ShardedParallelism(Parallelism):
         self.data = ProcessGroup(data.get_local_rank(), data.size(), device, data.get_group())
 
     def check(self, config: Config) -> None:
-        """Tensor parallelism needs whole heads and hidden units for each process, and nothing that heads share."""
-        check_precision(config)
-        check_optimizers(config)
+        """Raise a ConfigError for what needs whole matrices, or heads and hidden units that cannot be divided."""
+        check_sharding(config)
         if self.tensor_size > 1:
             check_tensor_parallel(config, self.tensor_size)
 
@@ -154,53 +149,7 @@ def build_tensor(config: TensorConfig, process_group: ProcessGroup) -> Paralleli
     return ShardedParallelism(process_group, fsdp=False, tensor_size=process_group.world_size)
 
 
-def check_precision(config: Config) -> None:
-    """Raise a ConfigError for float16: each process would scale its loss by the overflows of its own gradients."""
-    if config.training.precision == "float16":
-        raise ConfigError(
-            f"training.precision = 'float16' cannot be combined with training.parallel = "
-            f"{config.training.parallel.kind!r}; use 'bfloat16', or training.parallel = 'ddp'."
-        )
-
-
-def check_optimizers(config: Config) -> None:
-    """Raise a ConfigError for an optimizer that needs whole matrices, of which each process has a part."""
-    training = config.training
-    for optimizer in (training.optimizer, *(group.optimizer for group in training.parameter_groups.values())):
-        if optimizer is not None and optimizer.whole_matrices:
-            raise ConfigError(
-                f"training.optimizer = {optimizer.kind!r} needs whole matrices, of which each process has a part with "
-                f"training.parallel = {training.parallel.kind!r}; use training.parallel = 'ddp', or 'adamw'."
-            )
-
-
 # tensor parallelism
-
-
-def check_tensor_parallel(config: Config, size: int) -> None:
-    """Raise a ConfigError if the network cannot be divided among `size` processes by heads and hidden units."""
-    model = config.model
-    key = f"training.parallel: {size} processes cannot share"
-    if not isinstance(model, TransformerConfig):
-        raise ConfigError(f"{key} the layers of model.kind = {model.kind!r}; use training.parallel = 'fsdp' or 'ddp'.")
-    for name, value in (("positions", model.positions), ("attention", model.attention)):
-        allowed = DIVISIBLE_POSITIONS if name == "positions" else PLAIN_ATTENTION
-        if value.kind not in allowed:
-            raise ConfigError(
-                f"{key} heads with model.{name} = {value.kind!r}; use {', '.join(allowed)}, or "
-                "training.parallel = 'fsdp' without tensor_size."
-            )
-    if model.qk_norm:
-        raise ConfigError(f"{key} heads with model.qk_norm = true; use training.parallel = 'fsdp' without tensor_size.")
-    if isinstance(model.positions, RelativePositionsConfig) and model.positions.per_head:
-        raise ConfigError(
-            f"{key} heads with model.positions.per_head = true; set it to false, or use training.parallel = 'fsdp' "
-            "without tensor_size."
-        )
-    sizes = {"heads": model.heads, "kv_heads": model.kv_heads or model.heads, "feed_forward": model.feed_forward}
-    for name, number in sizes.items():
-        if number % size:
-            raise ConfigError(f"{key} model.{name} = {number} equally; choose numbers of which one divides the other.")
 
 
 class SplitLinear(nn.Module):
