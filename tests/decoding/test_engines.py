@@ -14,12 +14,14 @@ import torch
 from ctranslate2.specs import TransformerSpec
 
 import regard
-from random_models import SMALL, saved, sources
-from regard.config import DecoderOnlyConfig, EncoderDecoderConfig
+from random_models import SMALL, random_network, saved, sources, words
+from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig
 from regard.decoding.engines.conversion import converted_folder, model_fingerprint
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError
+from regard.interop import EXPORTERS
+from regard.models import save
 from regard.registry import EngineName
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
@@ -310,3 +312,54 @@ def test_a_fast_search_stops_after_as_many_hypotheses_as_the_beam_has(engine: En
         model.translate(texts, search="fast", patience=2.0)
     with pytest.raises(ConfigError, match="search is 'quick'; it should be exact or fast"):
         model.translate(texts, search="quick")  # type: ignore[call-overload]
+
+
+def outlier_writer(folder: Path) -> Path:
+    """A language model whose states have one large unit, beside which int8 loses the others."""
+    model = DecoderOnlyConfig(**SMALL, norm_order="pre", scale_embeddings=False, tie_output=False)
+    network = random_network(model)
+    with torch.no_grad():
+        network.get_parameter("decoder.norm.weight")[0] = 3000.0
+        network.get_parameter("output.weight")[:, 0] = 0.0
+    save(folder, network, Config(model=model), extra_files={"tokenizer.json": words().to_str().encode()})
+    return folder
+
+
+def test_a_language_model_that_int8_harms_is_used_in_float32_with_one_notice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = outlier_writer(tmp_path / "model")
+    expected = regard.load(folder).generate("w4 w5", temperature=0.0, engine="torch")
+    assert regard.load(folder).generate("w4 w5", temperature=0.0, engine="ctranslate2") == expected
+    (message,) = caplog.messages
+    assert message.startswith(f"{folder}: in int8 the next token's probabilities diverge by ")
+    assert message.endswith(", so float32 is used.")
+    caplog.clear()
+    assert regard.load(folder).generate("w4 w5", temperature=0.0, engine="ctranslate2") == expected
+    assert not caplog.messages
+    names = sorted(path.name.split("-")[0] for path in (folder / "ctranslate2").iterdir() if path.name[0] != ".")
+    assert names == ["float32", "quality"]
+
+
+def test_a_language_model_that_int8_does_not_harm_stays_in_int8(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path / "model", DecoderOnlyConfig(**SMALL, norm_order="pre"))
+    model = regard.load(tmp_path / "model")
+    model.generate("w4 w5", temperature=0.0, engine="ctranslate2")
+    assert not caplog.messages
+    names = {path.name.split("-")[0] for path in (tmp_path / "model" / "ctranslate2").iterdir() if path.name[0] != "."}
+    assert names == {"int8", "quality"}
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_an_export_that_int8_harms_says_so(quantization: str | None, tmp_path: Path) -> None:
+    report = EXPORTERS["ctranslate2"](outlier_writer(tmp_path / "model"), tmp_path / "out", quantization)
+    assert report.kind == ("float32" if quantization is None else "int8")
+    (note,) = report.notes
+    assert "in int8 the next token's probabilities diverge by" in note
+    assert "float32" in note
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+    harmless = tmp_path / "harmless"
+    saved(harmless, DecoderOnlyConfig(**SMALL, norm_order="pre"))
+    assert EXPORTERS["ctranslate2"](harmless, tmp_path / "out2", quantization).kind == "int8"

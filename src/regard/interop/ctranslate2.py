@@ -10,7 +10,10 @@ V vocabulary · C model width
 """
 
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +50,7 @@ from regard.interop.exporters import (
     unsupported_reason,
 )
 from regard.interop.hf_tokenizers import copy_tokenizers
+from regard.interop.int8_quality import measure_int8_quality
 from regard.interop.weight_arrays import read_arrays
 from regard.interop.weight_transforms import (
     Arrays,
@@ -103,13 +107,29 @@ def export_ctranslate2(
 
 
 def ctranslate2_exporter(folder: Path, out: Path, quantization: str | None = None) -> ExportReport:
-    """Convert a model with this quantization; the registered exporter."""
+    """Convert a model with this quantization; the registered exporter.
+
+    Without a quantization it is int8, but float32 for a language model whose predictions int8 changes too much.
+    """
     precision = next((name for name in PRECISIONS if name == (quantization or "int8")), None)
     if precision is None:
         raise ConfigError(
             f"quantization = {quantization}: ctranslate2 has {' and '.join(PRECISIONS)}; use one of them."
         )
-    return export_ctranslate2(folder, out, precision)
+    report = export_ctranslate2(folder, out, precision)
+    config = read_config(folder)
+    if precision != "int8" or not isinstance(config.model, DecoderOnlyConfig):
+        return report
+    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
+        exact = export_ctranslate2(folder, Path(temporary) / "float32", "float32")
+        quality = measure_int8_quality(out, exact.folder, config)
+        if quality.is_accurate:
+            return report
+        if quantization == "int8":
+            return replace(report, notes=(f"{quality}: --quantization float32 keeps its predictions.",))
+        shutil.rmtree(out)
+        exact.folder.rename(out)
+    return replace(report, kind="float32", notes=(f"{quality}, so it is written in float32.",))
 
 
 class Vocabularies(NamedTuple):

@@ -1,19 +1,26 @@
 """Models converted for CTranslate2: made on first use, cached under a hash of the model folder, and loaded.
 
 The checksums of a conversion are verified whenever it is loaded; a damaged conversion is made again. Of several
-processes that need a conversion at the same time, one makes it.
+processes that need a conversion at the same time, one makes it. Before a language model is first used in int8, its
+predictions are compared with those in float32, which is used instead if they differ too much; the result is kept
+beside the conversions.
 """
 
 import hashlib
+import json
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from regard.config import Config
+from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ModelError, UnwritableModelError
-from regard.files import checksums_match, folder_lock
+from regard.files import checksums_match, folder_lock, read_regular_file, write_text
+from regard.interop.int8_quality import Int8Quality, measure_int8_quality
 from regard.machine import available_cores, ctranslate2_device
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 from regard.registry import Precision
@@ -61,6 +68,50 @@ def load_ctranslate2(
         raise ModelError(f"{converted}: CTranslate2 cannot load it ({error}); use --engine torch.") from None
 
 
+def usable_precision(folder: Path, config: Config, precision: Precision) -> Precision:
+    """Return the precision for a language model: float32 instead of int8, with one notice, if int8 harms it."""
+    if precision != "int8":
+        return precision
+    fingerprint = model_fingerprint(folder)
+    quality = _stored_quality(folder, fingerprint)
+    if quality is None:
+        with folder_lock(folder):
+            quality = _stored_quality(folder, fingerprint)  # another process may have measured it in the meantime
+            if quality is None:
+                quality = _measure_quality(folder, config, fingerprint)
+                if not quality.is_accurate:
+                    log.warning("%s: %s, so float32 is used.", folder, quality)
+    return "int8" if quality.is_accurate else "float32"
+
+
+def _stored_quality(folder: Path, fingerprint: str) -> Int8Quality | None:
+    for parent in (folder / CONVERSION_FOLDER, _cache_folder()):
+        try:
+            stored = json.loads(read_regular_file(parent / f"quality-{fingerprint}.json"))
+            return Int8Quality(float(stored["divergence"]), float(stored["agreement"]))
+        except (OSError, ValueError, LookupError, TypeError):  # not measured yet, or damaged
+            continue
+    return None
+
+
+def _measure_quality(folder: Path, config: Config, fingerprint: str) -> Int8Quality:
+    """Convert the model to both precisions, keep the one that will be used, and store how much they differ."""
+    had_float32 = any(
+        (parent / f"float32-{fingerprint}").exists() for parent in (folder / CONVERSION_FOLDER, _cache_folder())
+    )
+    int8, float32 = converted_folder(folder, "int8"), converted_folder(folder, "float32")
+    quality = measure_int8_quality(int8, float32, config)
+    for old in int8.parent.glob("quality-*.json") if int8.parent != _cache_folder() else ():
+        old.unlink(missing_ok=True)
+    with suppress(OSError):  # it is measured again by the next process
+        write_text(int8.parent / f"quality-{fingerprint}.json", json.dumps(asdict(quality)) + "\n")
+    if not quality.is_accurate:
+        shutil.rmtree(int8, ignore_errors=True)
+    elif not had_float32:
+        shutil.rmtree(float32, ignore_errors=True)
+    return quality
+
+
 def _load(kind: str, folder: Path, precision: Precision, threads: int | None, device: str) -> LoadedCTranslate2:
     import ctranslate2
 
@@ -82,7 +133,7 @@ def _load(kind: str, folder: Path, precision: Precision, threads: int | None, de
 
 
 def _read_tokens(path: Path) -> list[str]:
-    tokens = parse_json(path)
+    tokens = parse_json(path, MAX_TOKENIZER_BYTES)
     if not isinstance(tokens, list):
         raise ModelError(f"{path}: should contain a list of tokens; remove the folder, so that it is made again.")
     return tokens

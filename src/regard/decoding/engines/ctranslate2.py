@@ -17,7 +17,7 @@ from typing import Any
 
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, limited_lengths
-from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2, worker_count
+from regard.decoding.engines.conversion import LoadedCTranslate2, load_ctranslate2, usable_precision, worker_count
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
@@ -192,6 +192,7 @@ def ctranslate2_sessions(
 
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each worker thread
     # one thread per text: in small networks, threads that wait for each other make generation four times slower
+    precision = usable_precision(folder, config, precision)
     model = load_ctranslate2("Generator", folder, precision, threads, device)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
