@@ -20,6 +20,7 @@ from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, re
 
 if TYPE_CHECKING:
     from regard.models import Network
+    from regard.models.folder import SharedWeights
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,6 +28,9 @@ Result = TypeVar("Result")
 
 class ModelBase:
     """A model folder, or several that form an ensemble."""
+
+    shared_weights: "SharedWeights | None" = None
+    """Weights that models of one server have in common, such as the base model of several adapters."""
 
     def __init__(self, folder: Path, *more: Path, device: str = "cpu", threads: int | None = None) -> None:
         self.folders: tuple[Path, ...] = (folder, *more)
@@ -74,7 +78,7 @@ class ModelBase:
         device = resolve_device(self.device)
         if self.threads is not None:
             torch.set_num_threads(self.threads)  # torch has one setting for the whole process
-        return [load_network(folder).network.to(device) for folder in self.folders]
+        return [load_network(folder, self.shared_weights).network.to(device) for folder in self.folders]
 
     @cached_property
     def cpu_network(self) -> "Network":

@@ -75,6 +75,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Average the weights of models with equal networks and vocabularies, or of the last validations of a run.",
         "AVERAGE_EXAMPLES",
     ),
+    "merge": CommandEntry(
+        "regard.cli.model_files:merge_adapter",
+        "Add the matrices of a LoRA adapter to its base model, and write a complete model folder.",
+        "MERGE_EXAMPLES",
+    ),
     "compare": CommandEntry(
         "regard.cli.compare:run",
         "Train or load several models and print a table of size, speed, loss and BLEU; plot their validation curves.",

@@ -1,4 +1,4 @@
-"""Commands that write model folders from others: `regard average`, `regard import` and `regard export`."""
+"""Commands that write model folders from others: `regard average`, `merge`, `import` and `export`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ AVERAGE_EXAMPLES = examples(
     "regard average runs/a runs/b runs/c --out runs/mean",
     "regard average runs/en-it --last 5 --out runs/en-it-mean",
 )
+MERGE_EXAMPLES = examples("regard merge runs/tutor --out models/tutor")
 IMPORT_EXAMPLES = examples(
     "regard import downloads/gpt2 --out models/gpt2", "regard import downloads/SmolLM2-135M-Instruct.Q8_0.gguf"
 )
@@ -37,6 +38,18 @@ def average_models(
         raise ConfigError("one model has no mean; pass several models, or a run folder and --last 5.")
     description = average_folders(models, out) if last is None else average_run(models[0], last, out)
     print_text(description)
+    print_text(f"Model: {out}")
+
+
+def merge_adapter(
+    adapter: Annotated[Path, argument("Folder of an adapter, or of a run that trained one.", "ADAPTER")],
+    out: Annotated[Path, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; must not exist yet.")],
+) -> None:
+    """Add the matrices of a LoRA adapter to its base model, and write a complete model folder."""
+    from regard.models.folder import save_merged
+
+    parameters, layers = save_merged(adapter, out)
+    print_text(f"Merged the matrices of {layers} layers; {parameters:,} parameters.")
     print_text(f"Model: {out}")
 
 

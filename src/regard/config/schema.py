@@ -185,6 +185,14 @@ class Config(BaseConfig):
             raise ValueError(
                 "training.freeze_encoder = True needs training.start_from: frozen weights must be trained already"
             )
+        if training.lora.rank:
+            start = f"training.lora.rank = {training.lora.rank}"
+            if training.start_from is None:
+                raise ValueError(f"{start} needs training.start_from, the model to adapt: pass --from MODEL")
+            if training.freeze_encoder:
+                raise ValueError(f"{start} and training.freeze_encoder both freeze the encoder: remove one")
+            if training.parallel.kind not in ("ddp",):
+                raise ValueError(f"{start} needs training.parallel.kind = 'ddp': each process has the whole network")
         if training.freeze_encoder and model is not None:
             task = training.task or model.task
             if not task or not _task_info(task).supports_freezing:

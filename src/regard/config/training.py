@@ -3,9 +3,10 @@
 The defaults are those of "Attention Is All You Need" (§5), and of word2vec (Mikolov et al. 2013) for word vectors.
 """
 
+import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from regard.config.base import (
     BaseConfig,
@@ -15,6 +16,7 @@ from regard.config.base import (
     PositiveFloat,
     Probability,
     Size,
+    Strings,
 )
 from regard.config.data import CorpusConfig
 from regard.config.optimization import (
@@ -28,6 +30,18 @@ from regard.config.parallel import DdpConfig, ParallelConfig
 
 BleuTokenizer = Literal["13a", "intl", "char", "zh", "none"]  # sacreBLEU's names
 BLEU_TOKENIZERS = get_args(BleuTokenizer)
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a valid regular expression ({error}): correct it") from None
+    return patterns
+
+
+Patterns = Annotated[Strings, AfterValidator(_check_patterns)]
 
 
 class MaskingConfig(BaseConfig):
@@ -51,6 +65,19 @@ class MaskingConfig(BaseConfig):
                 f"is too large with training.masking.mask_fraction = {masked}: their sum should be at most 1; lower one"
             )
         return random
+
+
+class LoRAConfig(BaseConfig):
+    """Low-rank adaptation (Hu et al. 2022): the weights of `start_from` are frozen, and small matrices are added."""
+
+    rank: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Rank r of the matrices that are added to each layer; 0 turns LoRA off."""
+    alpha: PositiveFloat = 16.0
+    """The product of both matrices is multiplied by alpha / rank."""
+    dropout: Probability = 0.0
+    """Dropout of the input of the added matrices."""
+    modules: Patterns = ()
+    """Regular expressions: linear layers whose name has a match are adapted; all but those of heads by default."""
 
 
 class TrainingConfig(BaseConfig):
@@ -111,6 +138,10 @@ class TrainingConfig(BaseConfig):
     """Model or run folder whose weights and tokenizer training starts from."""
     freeze_encoder: bool = False
     """Train the head only and keep the other weights of `start_from`."""
+    freeze: Patterns = ()
+    """Regular expressions: parameters whose name has a match keep their values."""
+    lora: LoRAConfig = Field(default_factory=LoRAConfig)
+    """Low-rank adaptation of the model in `start_from`, saved as an adapter."""
     seed: Count = 1
     """Seed of all random numbers."""
     checkpoint_minutes: NonNegativeFloat = 5.0

@@ -56,9 +56,9 @@ from regard.interop.llama_export import export_llama, unsupported_by_llama
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
 from regard.interop.roberta import import_roberta
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
-from regard.models import Network, load_network, save
+from regard.models import Network, save
 from regard.models.assembly import build_meta
-from regard.models.folder import assign_tensors, shape_text
+from regard.models.folder import assign_tensors, load_merged, shape_text
 from regard.models.folder_files import (
     CONFIG_FILE,
     TARGET_TOKENIZER_FILE,
@@ -227,7 +227,7 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
     if reason is not None:
         remedy = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard"
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {remedy}.")
-    tensors = load_network(folder).network.state_dict()
+    tensors = load_merged(folder).network.state_dict()
     arrays: Arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     if isinstance(config.model, TransformerConfig):
         # all classes have gains in norms, and embeddings of the model width; only the Llama family has grouped heads

@@ -20,6 +20,7 @@ from regard.config import (
 from regard.errors import ModelError
 from regard.files import check_regular_file
 from regard.interop.weight_transforms import Array
+from regard.models.adapter_files import ADAPTER_WEIGHTS_FILE, adapter_base, check_lora_shapes, read_adapter
 from regard.models.folder_files import CONFIG_FILE, missing_file, read_weight_files, unreadable_file
 
 Shape = tuple[int, ...]
@@ -28,7 +29,8 @@ FLOAT_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}  # besid
 
 def read_arrays(folder: Path, model: EncoderDecoderConfig | DecoderOnlyConfig) -> dict[str, Array]:
     """Return all arrays of a network in float32, by name; shared ones appear under each of their names."""
-    path, stored = read_weight_files(folder, _read_file)
+    adapter = read_adapter(folder)
+    path, stored = read_weight_files(folder if adapter is None else adapter_base(folder, adapter), _read_file)
     expected = stored_shapes(model)
     for name, shape in expected.items():
         if name not in stored:
@@ -46,6 +48,16 @@ def read_arrays(folder: Path, model: EncoderDecoderConfig | DecoderOnlyConfig) -
             "bits."
         )
     arrays = {name: _to_float32(stored[name]["data"], stored[name]["dtype"], shape) for name, shape in expected.items()}
+    if adapter is not None:
+        path = folder / ADAPTER_WEIGHTS_FILE
+        own = {
+            name: _to_float32(tensor["data"], tensor["dtype"], tuple(tensor["shape"]))
+            for name, tensor in _read_file(path).items()
+        }
+        for name in adapter.modules:
+            parts = arrays.get(f"{name}.weight"), own.get(f"{name}.lora_a"), own.get(f"{name}.lora_b")
+            check_lora_shapes(path, name, *(None if part is None else part.shape for part in parts))
+            arrays[f"{name}.weight"] = parts[0] + np.float32(adapter.scale) * (parts[2] @ parts[1])  # type: ignore[operator]
     for name, shared in ("decoder.embedding", "encoder.embedding"), ("output", "decoder.embedding"):
         if f"{name}.weight" not in arrays:
             arrays[f"{name}.weight"] = arrays[f"{shared}.weight"]

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, Self
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.models.adapter_files import Adapter
 from regard.nn.embedding import OutputProjection
 from regard.nn.layout import Mask, PaddingMask
 from regard.nn.prediction_heads import TextClassificationHead
@@ -67,6 +68,7 @@ class Network(nn.Module):
     encodes = False  # whether `encode` returns a memory
     decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
     addresses: ClassVar[Mapping[str, str]] = {}  # first part of the addresses of a child, if not the child's name
+    adapter: Adapter | None = None  # of a network with LoRA matrices
 
     def encode(self, ids: Tensor, mask: Mask = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory. `features` are further tensors (B, S) about the tokens, by name.

@@ -21,6 +21,7 @@ from regard.nn.attention import AttentionKernel
 from regard.nn.cache import KeyValueCache
 from regard.nn.functional import at_least_float32, merge_heads, split_heads
 from regard.nn.layout import Layout, Tokens
+from regard.nn.lora import linear_weight
 from regard.nn.positions import Positions, Shared
 from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, bias_name, linear_matrices, tap_point
 
@@ -154,7 +155,7 @@ class MultiHeadAttention(ExposedModule):
 
     def _of_heads(self, linear: nn.Linear, name: str, rows: slice, heads: int) -> Callable[[], Tensor]:
         def take() -> Tensor:
-            parameter: Tensor = getattr(linear, name)
+            parameter: Tensor = linear_weight(linear) if name == "weight" else getattr(linear, name)
             per_head = parameter[rows].unflatten(0, (heads, -1))  # (H·D, C) -> (H, D, C)
             per_head = per_head.mT if per_head.dim() == 3 else per_head
             return per_head if heads == self.heads else self._repeat(per_head)

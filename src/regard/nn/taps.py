@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.lora import linear_weight
 
 Reads = Literal["output", "input", "nothing"]
 Role = Literal["embedding", "weight", "bias", "mixing"]
@@ -297,7 +298,7 @@ def child_matrices(module: nn.Module) -> Iterator[Matrix]:
 def linear_matrices(linear: nn.Linear, suffix: str = "", columns: str = "unit") -> Iterator[Matrix]:
     """Yield W and b of a linear layer, with `suffix` W_suffix and b_suffix; `columns` is the axis of its outputs."""
     ending = f"_{suffix}" if suffix else ""
-    yield Matrix(f"W{ending}", ("unit", columns), lambda: linear.weight.mT)
+    yield Matrix(f"W{ending}", ("unit", columns), lambda: linear_weight(linear).mT)
     if linear.bias is not None:
         yield Matrix(f"b{ending}", (columns,), lambda: linear.bias, role="bias")
 

@@ -25,6 +25,8 @@ from regard.data.encoder_batches import NUM_SPECIAL_TOKENS, TextOrPair
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
+from regard.models.adapter_files import read_adapter
+from regard.models.folder_files import resolve_model_folder
 from regard.registry import EngineName, Pooling, Precision
 from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
 from regard.serving.languages import guess_languages
@@ -32,6 +34,7 @@ from regard.training.task import Ability, abilities
 
 if TYPE_CHECKING:  # it imports torch, which a server for CTranslate2 models does without
     from regard.decoding.encoder_inference import TextEncoder
+    from regard.models.folder import SharedWeights
 
 ABILITY_PHRASES: dict[Ability, str] = {
     "translate": "translate",
@@ -257,9 +260,9 @@ class LoadedModel:
     def reload(self) -> None:
         """Load the model again from its folder; requests that have started finish with the old one."""
         languages = (self.source_language, self.target_language)
-        fresh = LoadedModel(
-            self.name, load(self.model.folder, device=self.model.device), languages, self.engine, self.precision
-        )
+        model = load(self.model.folder, device=self.model.device)
+        model.shared_weights = self.model.shared_weights
+        fresh = LoadedModel(self.name, model, languages, self.engine, self.precision)
         if fresh.abilities != self.abilities:
             raise ConfigError(f"{self.model.folder}: has become a model of another kind; restart the server.")
         fresh.warm_up()
@@ -302,13 +305,24 @@ def load_models(
     `languages` are source and target of translators that name none, `defaults` the names with the default versions.
     """
     parsed = check_arguments(arguments, defaults)
+    shared = _shared_weights(parsed)
     models: dict[str, LoadedModel] = {}
     for name, folder, own in parsed:
         model = load(folder, device=device)
+        model.shared_weights = shared
         guessed = own or guess_languages(folder)
         pair = own or (languages[0] or guessed[0], languages[1] or guessed[1])
         models[name] = LoadedModel(name, model, pair, engine, precision)
     return order_versions(list(models.values()), defaults)
+
+
+def _shared_weights(arguments: Sequence[ServedModelArgument]) -> "SharedWeights | None":
+    """Return what adapters and their base models share, if there are adapters."""
+    if all(read_adapter(resolve_model_folder(argument.folder)) is None for argument in arguments):
+        return None
+    from regard.models.folder import SharedWeights
+
+    return SharedWeights()
 
 
 def check_arguments(arguments: Iterable[str], defaults: Sequence[str] = ()) -> list[ServedModelArgument]:

@@ -20,6 +20,7 @@ MIN_BATCHES_PER_EPOCH = 16  # of automatic batches; less data gets smaller batch
 MAX_EPOCHS = 100  # more passes over the same data bring overfitting, not quality
 MAX_PEAK = 3e-3  # learning rate of a network of width 128 with batches of 4,096 tokens; see benchmarks/learning_rate.py
 FINE_TUNING_FACTOR = 0.1  # of that learning rate: keeps most of what the model has learned
+LORA_FACTOR = 0.5  # the matrices of LoRA start at zero, and are all that changes
 TYPICAL_STATS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # one for each network size
 
 
@@ -65,6 +66,7 @@ class UserSettings:
     has_validation_data: bool = False
     has_parses: bool = False
     fine_tuning: bool = False  # training starts from a model
+    lora: bool = False  # only small matrices are trained
 
     def tokens_per_update(self, tokens: float) -> int:
         """Tokens of one optimizer step for this many training tokens, gradient accumulation included."""
@@ -101,6 +103,7 @@ def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
         has_validation_data=isinstance(valid, Mapping) and any(valid.values()),
         has_parses=bool(parses),
         fine_tuning=isinstance(unchecked_value(sources, "training.start_from"), str),
+        lora=bool(count("training.lora.rank")),
     )
 
 
@@ -189,14 +192,16 @@ def peak_setting(width: int, tokens: float, epochs: float, user: UserSettings) -
 
 def fine_tuning_settings(tokens: float, user: UserSettings) -> list[AutomaticSetting]:
     """Settings for training that starts from a translator or language model: a low learning rate and few epochs."""
-    learning_rate = FINE_TUNING_FACTOR * max_learning_rate(user.width or 512, user.tokens_per_update(tokens))
+    factor = LORA_FACTOR if user.lora else FINE_TUNING_FACTOR
+    learning_rate = factor * max_learning_rate(user.width or 512, user.tokens_per_update(tokens))
+    reason = "higher than for all weights, which LoRA leaves alone" if user.lora else ""
     epochs = min(10, max(2, 1_000_000 / max(1, tokens)))
     return [
         AutomaticSetting("training.schedule.kind", "cosine", "decays to zero, so that the last steps are small"),
         AutomaticSetting(
             "training.schedule.learning_rate",
             _two_digits(learning_rate),
-            "low, to keep most of what the model has learned",
+            reason or "low, to keep most of what the model has learned",
         ),
         *length_settings(tokens, epochs, user, min_steps=50),
     ]

@@ -12,8 +12,8 @@ from regard.config import Config
 from regard.data.chat_files import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
-from regard.models import LoadedNetwork, load_network, save
-from regard.models.folder import check_tensors, named_tensors, read_tensors
+from regard.models import LoadedNetwork, save
+from regard.models.folder import check_tensors, load_merged, read_tensors, trained_tensors
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_file
 from regard.training.checkpoint import restore_network
 from regard.training.distributed import local_part
@@ -31,13 +31,13 @@ class MovingAverage:
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.network = network
         self.decay = decay
-        self.tensors = {name: tensor.clone() for name, tensor in named_tensors(network).items()}
+        self.tensors = {name: tensor.clone() for name, tensor in trained_tensors(network).items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Add the weights after a step."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        weights = [local_part(tensor) for tensor in named_tensors(self.network).values()]
+        weights = [local_part(tensor) for tensor in trained_tensors(self.network).values()]
         torch._foreach_lerp_([local_part(tensor) for tensor in self.tensors.values()], weights, 1 - decay)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -64,7 +64,7 @@ def swapped_weights(network: nn.Module, tensors: Mapping[str, Tensor] | None) ->
     if tensors is None:
         yield
         return
-    own = {name: tensor.clone() for name, tensor in named_tensors(network).items()}
+    own = {name: tensor.clone() for name, tensor in trained_tensors(network).items()}
     restore_network(network, tensors)
     try:
         yield
@@ -74,16 +74,16 @@ def swapped_weights(network: nn.Module, tensors: Mapping[str, Tensor] | None) ->
 
 def average_folders(folders: Sequence[Path], out: Path) -> str:
     """Write a model folder with the mean weights of model folders; returns what was averaged."""
-    models = [load_network(folder) for folder in folders]
+    models = [load_merged(folder) for folder in folders]
     for other in models[1:]:
         _check_compatible(models[0], other)
     origin = f"The mean of the weights of {len(models)} models: {', '.join(str(model.folder) for model in models)}."
-    return _write(models[0], [named_tensors(model.network) for model in models], out, origin)
+    return _write(models[0], [trained_tensors(model.network) for model in models], out, origin)
 
 
 def average_run(folder: Path, last: int, out: Path) -> str:
     """Write a model folder with the mean weights of the last validations of a run; returns what was averaged."""
-    model, saved = load_network(folder), RunFolder(folder).saved_weights()
+    model, saved = load_merged(folder), RunFolder(folder).saved_weights()
     if not saved:
         raise ModelError(
             f"{folder}: has no saved weights to average; train with training.average_checkpoints = {last}, "

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from regard.data.batching import DataPosition
 from regard.errors import RunError, RunFolderError
 from regard.files import atomic_path, check_regular_file, read_regular_file, write_error_message
-from regard.models.folder import named_tensors
+from regard.models.folder import trained_tensors
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.optimizers import UpdateResult, single_optimizers
 
@@ -280,7 +280,7 @@ def restored_device(parameter: Tensor, group: Mapping[str, Any], shape: torch.Si
 def restore_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy weights into the parameters of a network."""
     with torch.no_grad():
-        for name, tensor in named_tensors(network).items():
+        for name, tensor in trained_tensors(network).items():
             tensor.copy_(tensors[name])
 
 

@@ -181,6 +181,8 @@ def _assign(
         key = next((key for key, group in groups.items() if _matches(group, name, parameter)), None)
         group = groups[key] if key is not None else ParameterGroupConfig.model_construct()
         unmatched.pop(key or "", None)
+        if not parameter.requires_grad:
+            continue
         optimizer = group.optimizer or default
         settings: dict[str, object] = {}
         if optimizer.whole_matrices:

@@ -33,7 +33,8 @@ from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
 from regard.files import check_regular_file, lock_file, read_regular_file, write_bytes, write_error_message, write_text
 from regard.models import save
-from regard.models.folder import MAX_SHARD_BYTES, model_card, named_tensors
+from regard.models.adapter_files import ADAPTER_WEIGHTS_FILE
+from regard.models.folder import MAX_SHARD_BYTES, model_card, trained_tensors
 from regard.models.folder_files import CARD_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_file
 from regard.models.network import Network
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
@@ -254,14 +255,15 @@ class RunFolder:
 
         If the weights are in several files, the whole folder is replaced.
         """
-        folder, tensors = self.folder / name, named_tensors(network)
+        folder, tensors = self.folder / name, trained_tensors(network)
         in_several_files = sum(tensor.nbytes for tensor in tensors.values()) > MAX_SHARD_BYTES
         if not folder.exists() or in_several_files:
             extra_files = {TOKENIZER_FILE: read_file(self.folder / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)}
             extra_files |= read_chat_files(self.folder)
             save(folder, network, config, origin=origin, extra_files=extra_files, replace=True)
             return
-        write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+        weights = WEIGHTS_FILE if network.adapter is None else ADAPTER_WEIGHTS_FILE
+        write_tensors(folder / weights, tensors, {"format": "pt"})
         self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))
 
     def weights_path(self, step: int) -> Path:

@@ -20,7 +20,7 @@ from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderErr
 from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.assembly import build_meta
-from regard.models.folder import read_model_weights, read_tensors
+from regard.models.folder import read_saved_weights, read_tensors
 from regard.models.network import Network
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
@@ -28,7 +28,7 @@ from regard.training.display import ProgressDisplay, ResilientDisplay, scores_li
 from regard.training.distributed import ProcessGroup, joined_process_group, set_collective_timeout
 from regard.training.environment import environment, matmul_peak, small_for_bfloat16
 from regard.training.fine_tuning import BaseValidation, find_base_validation, mix_in
-from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
+from regard.training.initialization import copy_weights_from, initialize_embeddings
 from regard.training.parallel import Parallelism
 from regard.training.report import write_report
 from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
@@ -46,6 +46,7 @@ from regard.training.setup import (
 )
 from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
 from regard.training.task import Check, NetworkTask, task_of
+from regard.training.trained_parts import select_parameters
 from regard.training.trainer import Trainer
 
 
@@ -211,17 +212,17 @@ def _initialized_network(
     """Build the network with random weights, or those of the model that training starts from."""
     seed_step(config.training.seed, 0)
     network = build(config.model)
-    if config.training.start_from is not None and not run.has_checkpoint:
-        display.note(copy_weights_from(network, config))
-        if base is not None:
+    if config.training.start_from is not None and (config.training.lora.rank or not run.has_checkpoint):
+        display.note(copy_weights_from(network, config))  # the checkpoints of an adapter do not have those of its base
+        if base is not None and not run.has_checkpoint:
             display.note(f"Scoring {config.training.start_from} on the validation data of {base.run.folder}.")
             scores = base.scores(network, _counting(report))
             display.note(f"On the validation data of {base.run.folder}, before fine-tuning: {scores_line(scores)}.")
             run.update_info(base={"run": str(base.run.folder), "scores": scores})
     if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
         display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
-    if config.training.freeze_encoder:
-        freeze_encoder(network)
+    for note in select_parameters(network, config, run.read_info().get("base_sha256")):
+        display.note(note)
     return network
 
 
@@ -312,7 +313,7 @@ class Results:
 def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
     """Measure the result, write it to the run folder, and return its summary."""
     results = finish(trainer)
-    _write_model_files(trainer, {"best": _best_weights(trainer), "last": read_model_weights(run.folder / "last")[1]})
+    _write_model_files(trainer, {"best": _best_weights(trainer), "last": read_saved_weights(run.folder / "last")})
     if base is not None and (before := run.read_info().get("base")):
         with swapped_weights(trainer.network, _best_weights(trainer)):
             results.scores["base_before"] = before["scores"]
@@ -384,7 +385,7 @@ def _best_weights(trainer: Trainer) -> dict[str, Tensor]:
         with swapped_weights(trainer.network, _validated_weights(trainer, state.best_step)):
             trainer.save_model("best", state.best_step, dict(state.best_scores or {}))
         trainer.display.note(f"{folder}: was missing, and was written again.")
-    return read_model_weights(folder)[1]
+    return read_saved_weights(folder)
 
 
 def _validated_weights(trainer: Trainer, step: int) -> Mapping[str, Tensor] | None:

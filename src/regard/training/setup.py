@@ -27,6 +27,7 @@ from regard.training.initialization import check_same_network, check_word_vector
 from regard.training.run_folder import RunFolder
 from regard.training.shutdown import StopRequest
 from regard.training.task import NetworkTask, check_task, task_in_sources, task_of
+from regard.training.trained_parts import base_checksum, check_trained_parts
 
 STDIN_COPY = "standard-input"
 MIX_HELD_OUT = 0.1  # at least: more than automatic settings hold out, so that no validation data of the base is drawn
@@ -54,6 +55,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.patience",
     "training.checkpoint_minutes",
     "training.log_every",
+    "training.lora.dropout",
     "training.threads",
     "training.parallel",
     "training.collective_timeout_minutes",
@@ -143,6 +145,7 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         for setting in chosen:
             display.note(f"{setting.key} = {setting.value}: {setting.reason}.")
     check_word_vectors(config)
+    check_trained_parts(config)
     key = data_key(with_run_files(run, config, read=True), scan.digests)
     folder = prepared_folder(run, config, key)
     if not has_tokenizer(folder, key):
@@ -157,6 +160,7 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
         "task": task.title,
         "key": key,
         "mix_key": mix_key(run, config, key, scan.digests),
+        "base_sha256": base_checksum(config),
         "automatic_settings": [
             {"setting": setting.key, "value": str(setting.value), "reason": setting.reason} for setting in chosen
         ],

@@ -14,7 +14,7 @@ import torch
 from regard.config import Config, PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
-from regard.models.folder import named_tensors, read_tensors
+from regard.models.folder import read_tensors, trained_tensors
 from regard.training.averaging import MovingAverage, mean
 from regard.training.batches import Batch, prefetched
 from regard.training.checkpoint import Checkpoint, MetricsInterval, TrainingState, optimizer_tensors, seed_step
@@ -320,7 +320,7 @@ class Trainer:
 
     def _save_weights_for_average(self) -> None:
         steps = self.state.averaged_steps
-        self.run.save_weights(self.state.step, named_tensors(self.network))
+        self.run.save_weights(self.state.step, trained_tensors(self.network))
         steps.append(self.state.step)
         while len(steps) > self.config.training.average_checkpoints:
             self.run.weights_path(steps.pop(0)).unlink(missing_ok=True)
@@ -349,7 +349,7 @@ class Trainer:
         if self.process_group.is_first:
             self.state.file_sizes, self.state.file_checksums = self.run.appended.flush()
         parts = {
-            "network": named_tensors(self.trained_network),
+            "network": trained_tensors(self.trained_network),
             "optimizer": optimizer_tensors(self.optimizer, self.trained_network),
             "average": self.average.tensors if self.average is not None else {},
             "scaler": self.scaler.tensors() if self.scaler is not None else {},

@@ -22,6 +22,7 @@ from regard.errors import ModelError, UnwritableModelError
 from regard.files import checksums_match, folder_lock, read_regular_file, write_text
 from regard.interop.int8_quality import Int8Quality, measure_int8_quality
 from regard.machine import available_cores, ctranslate2_device
+from regard.models.adapter_files import ADAPTER_FILE, ADAPTER_WEIGHTS_FILE
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 from regard.registry import Precision
 
@@ -183,7 +184,8 @@ def model_fingerprint(folder: Path) -> str:
     """Return a hash of all files in a model folder that determine the converted model."""
     digest = hashlib.sha256()
     shards = sorted(path.name for path in folder.glob("model-*-of-*.safetensors"))
-    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE, *shards):
+    weights = (WEIGHTS_FILE, ADAPTER_FILE, ADAPTER_WEIGHTS_FILE, *shards)  # an adapter has the checksum of its base
+    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, *weights):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

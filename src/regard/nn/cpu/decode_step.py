@@ -11,18 +11,21 @@ E value width · B sentences · S keys · V vocabulary
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.nn import cpu
 from regard.nn.attention import FullAttention, scaled_dot_product_attention
 from regard.nn.cache import DecoderCache, LayerCache
 from regard.nn.embedding import OutputProjection
 from regard.nn.layout import Layout, PaddingMask, make_layout
+from regard.nn.lora import LoRALinear
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.positions import Positions
 from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
@@ -37,6 +40,26 @@ class UnsupportedLayerError(Exception):
     """A stack has a layer that a prepared step does not know."""
 
 
+@dataclass
+class _Copies:
+    """Copies of a weight as it was at one time."""
+
+    of: tuple[int, int]
+    transposed: Tensor | None = None
+    packed: Tensor | None = None
+
+
+_COPIES = WeakTensorKeyDictionary()  # by weight: the networks of several adapters share those of their base model
+
+
+def _copies_of(weight: Tensor) -> _Copies:
+    state = weight.data_ptr(), weight._version
+    copies: _Copies | None = _COPIES.get(weight)
+    if copies is None or copies.of != state:
+        copies = _COPIES[weight] = _Copies(state)
+    return copies
+
+
 class FewRowsLinear:
     """x Wᵀ + b for few rows x (R, C), with a copy of W (N, C) for one row and another for several, made on first use.
 
@@ -48,30 +71,37 @@ class FewRowsLinear:
         self._weight = weight
         self._bias = bias
         changes_are_counted = not weight.is_inference()  # or a copy could become outdated unnoticed
-        self._copies = changes_are_counted and weight.dtype == torch.float32 and weight.numel() >= MIN_COPIED
-        self._transposed: Tensor | None = None
-        self._packed: Tensor | None = None
+        copied = changes_are_counted and weight.dtype == torch.float32 and weight.numel() >= MIN_COPIED
+        self._copies = _copies_of(weight) if copied else None
 
-    @classmethod
-    def of(cls, linear: nn.Module) -> Self:
-        """Return the same function as a linear layer."""
-        if type(linear) is not nn.Linear or type(linear.weight) is not nn.Parameter:
+    @staticmethod
+    def of(linear: nn.Module) -> Function:
+        """Return the same function as a linear layer, with its LoRA matrices if it has some."""
+        if type(linear) not in (nn.Linear, LoRALinear):
             raise UnsupportedLayerError
-        return cls(linear.weight, linear.bias)
+        assert isinstance(linear, nn.Linear)
+        if type(linear.weight) is not nn.Parameter:
+            raise UnsupportedLayerError
+        product = FewRowsLinear(linear.weight, linear.bias)
+        if not isinstance(linear, LoRALinear):
+            return product
+        lora = linear
+        return lambda x: product(x) + lora.low_rank(x) if lora.enabled else product(x)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R, C) -> (R, N)"""
-        if not self._copies or len(x) > MAX_PACKED_ROWS:
+        copies = self._copies
+        if copies is None or len(x) > MAX_PACKED_ROWS:
             return F.linear(x, self._weight, self._bias)
         if len(x) == 1:
-            if self._transposed is None:
-                self._transposed = self._weight.detach().t().contiguous()
-            return x @ self._transposed if self._bias is None else torch.addmm(self._bias, x, self._transposed)
+            if copies.transposed is None:
+                copies.transposed = self._weight.detach().t().contiguous()
+            return x @ copies.transposed if self._bias is None else torch.addmm(self._bias, x, copies.transposed)
         if not torch.backends.mkldnn.is_available():
             return F.linear(x, self._weight, self._bias)
-        if self._packed is None:
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), len(x))
-        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], ""))
+        if copies.packed is None:
+            copies.packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), len(x))
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, copies.packed, self._bias, "none", [], ""))
 
 
 class DecodeStep:

@@ -99,7 +99,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         rows = max(1, min(len(states), CHUNK_LOGITS // vocabulary))
         buffer = states.new_empty(rows, vocabulary)
         cross_entropy, log_normalizers = states.new_zeros(()), states.new_zeros(())
-        grad_states, grad_weight = torch.empty_like(states), torch.zeros_like(weight)
+        trains_weight = needs_gradient and weight.requires_grad  # LoRA keeps it
+        grad_states, grad_weight = torch.empty_like(states), torch.zeros_like(weight) if trains_weight else None
         grad_bias = None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(states), rows):
             chunk = slice(start, start + rows)
@@ -113,7 +114,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 exponentials.scatter_add_(1, right, (smoothing - 1) * sums)
                 grad_logits = exponentials.to(dtype)  # not yet divided by the sums
                 grad_states[chunk] = torch.mm(grad_logits, matrix) / sums
-                _add_product(grad_weight, grad_logits.T, (states[chunk] / sums).to(dtype))
+                if grad_weight is not None:
+                    _add_product(grad_weight, grad_logits.T, (states[chunk] / sums).to(dtype))
                 if grad_bias is not None:
                     grad_bias += (exponentials / sums).sum(0)
         mean_logits = (states.sum(0) * weight.mean(0)).sum()  # summed over the targets
@@ -121,7 +123,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             mean_logits += len(states) * bias.mean()
         if needs_gradient:
             grad_states.sub_(weight.mean(0), alpha=smoothing)
-            grad_weight.sub_(states.sum(0), alpha=smoothing / vocabulary)
+            if grad_weight is not None:
+                grad_weight.sub_(states.sum(0), alpha=smoothing / vocabulary)
             if grad_bias is not None:
                 grad_bias -= smoothing * len(states) / vocabulary
             ctx.gradients = grad_states, grad_weight, grad_bias
