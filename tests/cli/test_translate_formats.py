@@ -28,6 +28,21 @@ def test_hard_wrapped_lines_are_joined(translator: Path, tmp_path: Path, monkeyp
     assert [json.loads(record)["source"] for record in records] == paragraphs.removesuffix("\n").split("\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("w4 <b>w5</b> w6", "b"),
+        ('w4\nw5 <a href="x">w6</a>', "a"),
+        ("w4 <b>w5 w6", None),
+        ("w4 <w5> w6 < w7 > w8 <b></b>", None),
+    ],
+)
+def test_tags_in_plain_text_get_a_hint(translator: Path, text: str, tag: str | None) -> None:
+    hint = f"regard: tags such as <{tag}> were translated as text; --format html puts them back around their words.\n"
+    assert regard("translate", translator, text).err == (hint if tag else "")
+    assert regard("translate", translator, "--format", "html", text).err == ""
+
+
 def test_an_html_document_is_translated(translator: Path, tmp_path: Path) -> None:
     document = "<!DOCTYPE html>\n<p>w4 <b>w5</b>\nw6</p>\n<pre>w7\nw8</pre>\n"
     (tmp_path / "page.html").write_text(document)

@@ -166,6 +166,34 @@ def test_integers_that_repeat_are_labels() -> None:
     assert [example.label for example in labeled("a.tsv", "0\ta\n1\tb\n")[0]] == ["0", "1"]
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_texts_before_their_labels_are_no_labels(name: str) -> None:
+    comma = "\t" if name == "a.tsv" else ","
+    rows = [(f"text {n}", f"premise {n % 9}", "good" if n % 3 else "bad") for n in range(12)]
+    found, invalid = labeled(name, "".join(f"{text}{comma}{label}\n" for text, _, label in rows))
+    assert [(example.text, example.label) for example in found] == [(text, label) for text, _, label in rows]
+    assert invalid.notes == [
+        f"{name}: 2 columns; label = column 2, text = column 1; --label-column and --text-column can choose others"
+    ]
+    found, invalid = labeled(name, "".join(f"{comma.join(row)}\n" for row in rows))
+    assert [(example.text, example.second, example.label) for example in found] == rows
+    assert "label = column 3, text = column 1, second = column 2" in invalid.notes[0]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(f"label {n}", f"text {n}") for n in range(30)],  # texts do not repeat
+        [(f"{n % 15}", "text" if n % 2 else "other") for n in range(30)],  # labels of which each occurs twice
+        [(f"label {n}", "text") for n in range(9)],  # too few rows
+    ],
+)
+def test_the_first_column_has_the_labels_where_it_is_not_clear(rows: list[tuple[str, str]]) -> None:
+    found, invalid = labeled("a.tsv", "".join(f"{label}\t{text}\n" for label, text in rows))
+    assert [(example.label, example.text) for example in found] == rows
+    assert invalid.notes == []
+
+
 def test_csv_with_quotes_delimiters_and_line_ends_in_cells() -> None:
     content = 'source,target\n"Hello, ""you""","Ciao, ""tu"""\n\n"Two\nlines","Due\nrighe"\nYes,Sì\n'
     found, _ = pairs("a.csv", content)
@@ -236,8 +264,12 @@ def test_json_lines_with_translations_and_named_keys() -> None:
     flat = '{"en": "Hello", "it": "Ciao"}\n{"en": "Yes", "it": "Sì"}\n'
     assert pairs("a.jsonl", flat, {"source": "en", "target": "it"})[0] == ROWS
     assert pairs("a.jsonl", '{"src": "Hello", "translation": "Ciao"}\n')[0] == ROWS[:1]
-    with pytest.raises(DataError, match=r"a\.jsonl:1: no text under 'fr'; write \{\"en\": \"…\", \"fr\": \"…\"\}"):
+    with pytest.raises(DataError) as error:
         pairs("a.jsonl", flat, {"source": "en", "target": "fr"})
+    assert str(error.value).startswith(
+        'a.jsonl:1: no text under \'fr\'; write {"en": "…", "fr": "…"}, or choose among its keys \'en\', \'it\' with '
+        "--source-column and --target-column, or "
+    )
 
 
 def test_columns_are_part_of_the_key_of_prepared_data() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import packages
 import pytest
 from changes import changed_tree, possible_changes
+from mutate import ROOT, known_mutants
 from packages import replace_code
 
 SOURCE = '''
@@ -64,3 +65,12 @@ def test_tests_that_import_a_module_come_first() -> None:
     assert tests[0] == "tests/training/test_schedules.py"
     assert "tests/training/test_resume.py" in tests
     assert len(tests) == len(set(tests))
+
+
+def test_known_mutants_change_one_place_and_name_tests() -> None:
+    names = [mutant.name for mutant in known_mutants()]  # ends with a message if a text is not there once
+    assert len(names) == len(set(names))
+    for mutant in known_mutants():
+        ast.parse(mutant.content)
+        assert mutant.content != (ROOT / mutant.file).read_text("utf-8")
+        assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests), mutant.name

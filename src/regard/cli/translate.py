@@ -1,6 +1,7 @@
 """`regard translate`: translate lines of text."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ EXAMPLES = examples(
 )
 MAX_TRANSLATED_LINES = 2048  # most lines that are translated at once
 SCORE_DIGITS = 4
+_MARKED_WORDS = re.compile(r"<([a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>[^<>]+</\1>")  # in inline tags of HTML
 
 
 def run(
@@ -226,7 +228,7 @@ def _translate_lines(
     source = input if isinstance(input, str) else "the command line"
     prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", source)
     invalid = InvalidLines(skip_invalid)
-    parts = 0
+    parts, tag = 0, None
     with (
         _open_lines(output, partial) as write,
         progress_bar(source, output, done=partial.lines if partial else 0) as advance,
@@ -246,6 +248,9 @@ def _translate_lines(
         for rows in prefetch(islice(every_row, partial.lines if partial else 0, None), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
+            if tag is None and options.format == "text":
+                marked = (_MARKED_WORDS.search(line.text or "") for line in lines)
+                tag = next((match[1] for match in marked if match is not None), None)
             translations = translator.translate([line.text or "" for line in lines], options, trees)
             results = (
                 format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True)
@@ -255,6 +260,9 @@ def _translate_lines(
             advance(lines[-1].number - done)
             done = lines[-1].number
     report_skipped_lines(invalid)
+    if tag is not None:
+        hint = f"tags such as <{tag}> were translated as text; --format html puts them back around their words"
+        print_text(f"regard: {hint}.", file=sys.stderr)
     if parts:
         print_text(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
 

@@ -3,7 +3,8 @@
 A header is recognized only by names that are not text: `source` and `target` (or other names of these roles) together,
 or known names such as `id`, `en`, `it`, `text` in all columns, or `id` above integers. Any other first line is an
 example. Columns of integers are ids: without a header they are never read as labels (if all of them differ) or as
-sentences.
+sentences. Labels repeat and texts do not: without a header, a first column of different cells is not read as labels if
+exactly one other column repeats a few values.
 """
 
 import re
@@ -40,6 +41,7 @@ _LANGUAGES = (
 LANGUAGES = set(_LANGUAGES.split())
 SAMPLE_ROWS = 1000  # rows in which columns of ids are looked for
 MIN_ID_ROWS = 10  # fewer distinct integers may be labels, unless they are consecutive
+MIN_LABEL_ROWS = 10  # in fewer rows, the first column has the labels
 MIN_CONSECUTIVE_ROWS = 3
 _LOCALE = re.compile(r"([a-z]{2,3})[-_](?:[a-z]{2}|[a-z]{4}|[0-9]{3})")  # en-us, zh_hant
 _IDENTIFIER = re.compile(r"[\w#/()-]{0,40}")
@@ -54,6 +56,7 @@ class ColumnLayout:
     indices: Mapping[str, int]
     header: tuple[str, ...] | None = None  # the cells of the first line if it is a header
     ids: tuple[int, ...] = ()
+    reordered: bool = False  # without a header, the labels are not in the first column
 
     @property
     def required(self) -> int:
@@ -65,7 +68,7 @@ class ColumnLayout:
         """Return what the user should know about the columns: a header, ids, and columns that are not used."""
         used = set(self.indices.values())
         unused = [index for index in range(num_columns) if index not in used]
-        if self.header is None and not unused:
+        if self.header is None and not unused and not self.reordered:
             return None
         parts = [f"{role} = {self._column(index)}" for role, index in self.indices.items() if index < num_columns]
         if unused:
@@ -108,7 +111,8 @@ def find_layout(
     if missing is not None:
         raise _missing_column(missing, names, location, header=header, ids=ids)
     ordered = {role: indices[role] for role in roles if role in indices}
-    return ColumnLayout(ordered, tuple(first) if header else None, ids)
+    reordered = not header and not chosen and ordered.get("label", 0) > ordered.get("text", 0)
+    return ColumnLayout(ordered, tuple(first) if header else None, ids, reordered)
 
 
 def find_named_columns(
@@ -239,12 +243,29 @@ def _indices_by_position(
         remaining = [role for role in remaining if role != "second"]
         if len(columns) > len(remaining):  # any of them could be meant
             return {}
+    if not ids and remaining == ["label", "text", "second"]:
+        label = _label_column(rows)
+        return dict(zip(remaining, [label, *(index for index in columns if index != label)], strict=False))
     if ids and "label" in remaining and columns:  # the order is unknown: labels repeat, texts do not
         label = min(columns, key=lambda index: len({row[index] for row in rows if index < len(row)}))
         columns = [label, *(index for index in columns if index != label)]
         if len(columns) < 2:
             return {}
     return dict(zip(remaining, columns, strict=False))
+
+
+def _label_column(rows: Sequence[Sequence[str]]) -> int:
+    """Return the column of labels in a file without a header: the first one, unless its cells differ as texts do.
+
+    >>> texts = [f"text {n}" for n in range(20)]
+    >>> _label_column([["good", text] for text in texts]), _label_column([[text, "good"] for text in texts])
+    (0, 1)
+    """
+    if len(rows) < MIN_LABEL_ROWS:
+        return 0
+    distinct = [len({row[index] for row in rows if index < len(row)}) for index in range(min(3, len(rows[0])))]
+    repeating = [index for index, count in enumerate(distinct) if count <= max(2, len(rows) // 5)]
+    return repeating[0] if len(repeating) == 1 and distinct[0] > len(rows) // 2 else 0
 
 
 def _id_columns(rows: Sequence[Sequence[str]], roles: Sequence[str]) -> tuple[int, ...]:

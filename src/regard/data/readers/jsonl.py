@@ -15,6 +15,7 @@ from regard.data.readers.base import READERS, LabeledExample, Pair, Reader, chec
 from regard.data.readers.columns import LABEL_NAMES, SECOND_NAMES, SOURCE_NAMES, TARGET_NAMES, TEXT_NAMES
 
 TRANSLATION = "translation"
+SHOWN_KEYS = 8  # of a record, in messages
 
 
 @READERS.register("jsonl")
@@ -34,7 +35,8 @@ class JsonLinesReader(Reader):
         nested = isinstance(first[1].get(TRANSLATION), dict)
         for line, record in chain([first], records):
             inner = record.get(TRANSLATION) if nested else None
-            fields = _texts(line, {**record, **inner} if isinstance(inner, dict) else record, keys, invalid)
+            whole = {**record, **inner} if isinstance(inner, dict) else record
+            fields = _texts(line, whole, keys, ("source", "target"), invalid)
             if fields is not None:
                 source, target = fields
                 location = line.location
@@ -44,7 +46,7 @@ class JsonLinesReader(Reader):
         """Yield each `text` as a document."""
         keys = (self.columns.get("text", "text"),)
         for line, record in _records(file, invalid):
-            fields = _texts(line, record, keys, invalid)
+            fields = _texts(line, record, keys, ("text",), invalid)
             if fields is not None:
                 yield iter(fields)
 
@@ -59,7 +61,8 @@ class JsonLinesReader(Reader):
             if label is None or text is None:
                 missing = label_names[0] if label is None else text_names[0]
                 shape = f'{{"{label_names[0]}": "…", "{text_names[0]}": "…"}}'
-                invalid.add("missing field", f"{line.location}: nothing under {missing!r}; write {shape}")
+                options = _other_keys(record, ("label", "text"))
+                invalid.add("missing field", f"{line.location}: nothing under {missing!r}; write {shape}{options}")
                 continue
             yield from check_labeled(label, text, second, line.location, invalid)
 
@@ -91,18 +94,33 @@ def _records(file: str, invalid: InvalidLines) -> Iterator[tuple[Line, dict[str,
         yield line, record if isinstance(record, dict) else {}
 
 
-def _texts(line: Line, record: Mapping[str, Any], keys: Sequence[str], invalid: InvalidLines) -> list[str] | None:
-    """Return the texts under these keys of the object on a line; None if it is invalid."""
+def _texts(
+    line: Line, record: Mapping[str, Any], keys: Sequence[str], roles: Sequence[str], invalid: InvalidLines
+) -> list[str] | None:
+    """Return the texts under the keys of these roles in the object on a line; None if it is invalid."""
     missing = next((key for key in keys if not isinstance(record.get(key), str)), None)
     if missing is not None:
         shape = ", ".join(f'"{key}": "…"' for key in keys)
-        invalid.add("missing field", f"{line.location}: no text under {missing!r}; write {{{shape}}}")
+        options = _other_keys(record, roles)
+        invalid.add("missing field", f"{line.location}: no text under {missing!r}; write {{{shape}}}{options}")
         return None
     texts = [record[key] for key in keys]
     if any(map(has_surrogate, texts)):
         invalid.add("broken Unicode", f"{line.location}: half of a character (a lone surrogate); fix it")
         return None
     return texts
+
+
+def _other_keys(record: Mapping[str, Any], roles: Sequence[str]) -> str:
+    """Return the options that choose other keys, if there are enough of them.
+
+    >>> _other_keys({"en": "Hello", "it": "Ciao"}, ("source", "target"))
+    ", or choose among its keys 'en', 'it' with --source-column and --target-column"
+    """
+    if len(record) < len(roles):
+        return ""
+    keys = ", ".join(map(repr, list(record)[:SHOWN_KEYS])) + (", …" if len(record) > SHOWN_KEYS else "")
+    return f", or choose among its keys {keys} with {' and '.join(f'--{role}-column' for role in roles)}"
 
 
 def _field(record: Mapping[str, Any], names: Sequence[str]) -> str | None:

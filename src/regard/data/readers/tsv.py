@@ -1,7 +1,7 @@
 """Tables: tab-separated values (TSV) and CSV with quoting, of sentence pairs, labeled texts or documents.
 
 Without a header and without columns set by the user, pairs are in the first two columns, and labeled texts are label,
-text and perhaps a second text. Documents are read from a table only if a header names their column or the user does;
+text and perhaps a second text, unless another column repeats as labels do. Documents are read from a table only if a header names their column or the user does;
 otherwise the file is plain text.
 """
 
@@ -91,7 +91,7 @@ class TsvReader(Reader):
         if not sample:
             return rows, None
         line, first = sample[0]
-        if file != STANDARD_INPUT and any(map(may_be_id, first)):  # perhaps columns of ids
+        if file != STANDARD_INPUT and ("label" in roles or any(map(may_be_id, first))):  # columns of labels and ids
             sample += islice(rows, SAMPLE_ROWS - 1)
         layout = find_layout([cells for _, cells in sample], roles, self.columns, line.location)
         note = layout.note(line.file, len(first), chosen=bool(self.columns))
