@@ -78,8 +78,8 @@ def test_hangup_reloads_the_models_and_logs_json(model_folders: dict[str, Path],
     process = start_process("serve", folder, "--port", "0", "--log-format", "json", "--verbose")
     try:
         assert process.stderr is not None
-        while " at http" not in (line := process.stderr.readline()):
-            json.loads(line)
+        while " at http" not in (line := json.loads(process.stderr.readline())["message"]):
+            pass
         url = line.split(" at ")[1].split()[0]
         weights = folder / "model.safetensors"
         before, content = httpx.get(f"{url}/health", timeout=TEST_TIMEOUT).status_code, weights.read_bytes()
@@ -201,6 +201,10 @@ def test_the_log_level_is_an_option(
     done = regard("serve", model_folders["en-it"], "--port", "0", option)
     assert (done.code, done.out, done.err) == (0, "", line)
     assert logger.level == level
+    monkeypatch.setattr(logger, "handlers", [])
+    done = regard("serve", model_folders["en-it"], "--port", "0", option, "--log-format", "json")
+    records = [json.loads(text) for text in done.err.splitlines()]  # the first line is in the format of the log too
+    assert [record["message"] for record in records] == [line.removeprefix("regard: ").rstrip()] * bool(line)
     logger.setLevel(before)
 
 

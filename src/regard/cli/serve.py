@@ -184,7 +184,7 @@ def run(
         def report(names: str, url: str) -> None:
             if not quiet:
                 by = f" with {workers} workers" if workers > 1 else ""
-                print_text(f"regard: {names} at {url}{by} (Ctrl-C stops)", file=sys.stderr, flush=True)
+                _report(f"{names} at {url}{by} (Ctrl-C stops)", log_format)
 
         if workers > 1:
             check_arguments(models, default or ())
@@ -247,6 +247,15 @@ def _log_to_stderr(level: int, log_format: str) -> None:
     logger = logging.getLogger("regard")
     logger.addHandler(handler)
     logger.setLevel(level)
+
+
+def _report(message: str, log_format: str) -> None:
+    """Print a message in the format of the log, whatever its level."""
+    if log_format == "json":
+        logger = logging.getLogger("regard.serving")
+        logger.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, message, (), None))
+    else:
+        print_text(f"regard: {message}", file=sys.stderr, flush=True)
 
 
 def _describe(service: "Service") -> str:
