@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from family import FAMILY, Batch, hidden, make
@@ -128,6 +129,35 @@ def test_damaged_weights_are_an_error(folder: Path) -> None:
     assert load_error(folder).startswith(f"{path}: is damaged (")
     path.write_bytes(b"")
     assert load_error(folder).startswith(f"{path}: is damaged (")
+
+
+@pytest.mark.parametrize("shard_bytes", [10**9, 2000], ids=["one file", "several files"])
+def test_a_flipped_bit_of_the_weights_is_an_error(shard_bytes: int, tmp_path: Path) -> None:
+    config = Config(model=FAMILY["decoder-only"])
+    save(tmp_path / "model", make(config.model).float(), config, shard_bytes=shard_bytes)
+    load_network(tmp_path / "model")
+    path = sorted((tmp_path / "model").glob("*.safetensors"))[-1]
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert load_error(tmp_path / "model") == (
+        f"{path}: is damaged (its content differs from the crc32 in its metadata); copy the folder again."
+    )
+
+
+def test_weights_of_others_need_no_checksum_and_those_of_a_model_are_always_written_alike(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        assert file.metadata().keys() == {"format", "crc32"}
+    contents = set()
+    for n in range(8):  # safetensors orders metadata at random
+        save(folder.parent / str(n), load_network(folder).network, load_network(folder).config)
+        contents.add((folder.parent / str(n) / "model.safetensors").read_bytes())
+    assert contents == {path.read_bytes()}
+    tensors = {name: 2 * tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path)
+    loaded = named_tensors(load_network(folder).network)
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
 
 
 def test_tensors_that_do_not_match_the_config_are_an_error(folder: Path) -> None:

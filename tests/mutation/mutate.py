@@ -66,7 +66,9 @@ def is_noticed(mutant: Mutant, copy: Path) -> bool:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests]
         environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, cwd=copy, capture_output=True, env=environment, timeout=TIMEOUT)
-        return done.returncode == 1
+        if done.returncode > 2:  # neither failed tests nor code that cannot be imported
+            sys.exit(f"{mutant.name}: the tests cannot run:\n{done.stdout.decode()}{done.stderr.decode()}")
+        return done.returncode > 0
     except subprocess.TimeoutExpired:
         return True
     finally:

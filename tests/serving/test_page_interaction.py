@@ -111,13 +111,17 @@ def test_hovering_a_word_shows_its_probability_outside_the_sentence(page: Page) 
     expect(page.locator(".hint")).to_contain_text("Select a word")
 
 
-def test_the_sidebar_shows_the_current_step(page: Page) -> None:
-    page.set_viewport_size({"width": 1280, "height": 640})
-    for step in ("switchboard", "tokens"):
+@pytest.mark.parametrize("height", [640, 860])
+def test_the_sidebar_shows_the_current_step(page: Page, height: int) -> None:
+    page.set_viewport_size({"width": 1280, "height": height})
+    for step in ("switchboard", "tree", "tokens"):
         visit(page, f"look/{step}")
         current, guide = box(page.locator(".steps [aria-current]")), box(page.locator(".guide"))
         assert guide["y"] - 1 <= current["y"]
         assert current["bottom"] <= guide["bottom"] + 1
+        assert guide["bottom"] <= height, "the sidebar ends with the window"
+    page.evaluate("scrollTo(0, 300)")
+    page.wait_for_function("innerHeight - document.querySelector('.guide').getBoundingClientRect().bottom < 40")
     assert page.locator(".guide").evaluate("element => element.scrollTop") == 0, "the map stays visible if it can"
 
 
@@ -253,6 +257,12 @@ def test_text_of_users_and_models_has_its_own_direction(page: Page) -> None:
     for selector in ("#look-text", ".summary-line .from"):
         assert page.locator(selector).evaluate(directions) == "rtl", selector
     assert page.locator("header").evaluate(directions) == "ltr"
+
+
+def test_a_text_in_a_link_may_end_with_a_question_mark(page: Page) -> None:
+    page.goto("/#use?model=en-it&text=w5+w6?")
+    wait_for_view(page)
+    expect(page.locator("#source")).to_have_value("w5 w6?")
 
 
 def test_a_stopped_server_leaves_no_old_results_and_can_be_tried_again(

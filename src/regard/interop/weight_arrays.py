@@ -21,7 +21,7 @@ from regard.errors import ModelError
 from regard.files import check_regular_file
 from regard.interop.weight_transforms import Array
 from regard.models.adapter_files import ADAPTER_WEIGHTS_FILE, adapter_base, check_lora_shapes, read_adapter
-from regard.models.folder_files import CONFIG_FILE, missing_file, read_weight_files, unreadable_file
+from regard.models.folder_files import CONFIG_FILE, check_checksum, missing_file, read_weight_files, unreadable_file
 
 Shape = tuple[int, ...]
 FLOAT_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}  # besides BF16, which NumPy does not have
@@ -68,6 +68,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     """Return the tensors of a safetensors file, by name, each with its shape, type and bytes."""
     try:
         check_regular_file(path)
+        check_checksum(path)
         return dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     except FileNotFoundError:
         raise missing_file(path) from None

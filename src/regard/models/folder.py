@@ -1,8 +1,9 @@
 """The model folder: `config.json`, `model.safetensors`, `tokenizer.json` and a model card, `README.md`.
 
 It is self-contained and can be moved; nothing in it is executable. It is written completely or not at all. Tensors are
-saved by name; a shared matrix appears once, under its first name. Weights of more than 5 GB are in several files, as
-Hugging Face writes them: `model-00001-of-00002.safetensors` and so on, and `model.safetensors.index.json`.
+saved by name; a shared matrix appears once, under its first name. The metadata of a file of weights has a checksum,
+which is verified on load. Weights of more than 5 GB are in several files, as Hugging Face writes them:
+`model-00001-of-00002.safetensors` and so on, and `model.safetensors.index.json`.
 
 The folder of an adapter has its matrices only, and names the folder of its base model: see `adapter_files`.
 """
@@ -36,16 +37,20 @@ from regard.models.adapter_files import (
 from regard.models.assembly import build_meta
 from regard.models.folder_files import (
     CARD_FILE,
+    CHECKSUM_KEY,
     CONFIG_FILE,
     FORMAT_VERSION,
+    NO_CHECKSUM,
     WEIGHTS_FILE,
     WEIGHTS_INDEX_FILE,
+    check_checksum,
     missing_file,
     read_config,
     read_file,
     read_weight_files,
     resolve_model_folder,
     unreadable_file,
+    write_checksum,
 )
 from regard.models.network import Network
 from regard.nn.lora import add_lora, linear_layers, merge_lora, merged_weight
@@ -108,7 +113,7 @@ def save(
                 write_model_weights(temporary, named_tensors(network), shard_bytes)
             else:
                 (temporary / ADAPTER_FILE).write_text(adapter.to_json(), "utf-8")
-                save_file(_contiguous(trained_tensors(network)), temporary / ADAPTER_WEIGHTS_FILE, {"format": "pt"})
+                _save_tensors(_contiguous(trained_tensors(network)), temporary / ADAPTER_WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
         raise ModelError(write_error_message(folder, error)) from None
 
@@ -245,16 +250,21 @@ def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes
         shards[-1][name] = tensor.contiguous()
         free -= tensor.nbytes
     if len(shards) == 1:
-        save_file(shards[0], folder / WEIGHTS_FILE, {"format": "pt"})
+        _save_tensors(shards[0], folder / WEIGHTS_FILE)
         return
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     for file, shard in zip(files, shards, strict=True):
-        save_file(shard, folder / file, {"format": "pt"})
+        _save_tensors(shard, folder / file)
     index = {
         "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
         "weight_map": {name: file for file, shard in zip(files, shards, strict=True) for name in shard},
     }
     (folder / WEIGHTS_INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", "utf-8")
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file(tensors, path, {"format": "pt", CHECKSUM_KEY: NO_CHECKSUM})
+    write_checksum(path)
 
 
 def read_model_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
@@ -328,6 +338,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, by name."""
     try:
         check_regular_file(path)
+        check_checksum(path)
         return load_file(path)
     except FileNotFoundError:
         raise missing_file(path) from None

@@ -1,9 +1,10 @@
 """The files of a model folder, and reading its settings; imports no torch."""
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from regard.config import Config, validate_sources
 from regard.config.errors import ConfigSource
@@ -17,6 +18,10 @@ WEIGHTS_INDEX_FILE = "model.safetensors.index.json"  # of weights in several fil
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
 BEST_FOLDER = "best"  # the model folder in a run folder
+CHECKSUM_KEY = "crc32"  # of the bytes of the tensors, in the metadata of a file of weights
+NO_CHECKSUM = "00000000"  # until they are written
+MAX_HEADER_BYTES = 100_000_000  # of safetensors
+CHUNK_BYTES = 2**20
 T = TypeVar("T")
 
 
@@ -74,6 +79,46 @@ def read_weight_files(folder: Path, read: Callable[[Path], Mapping[str, T]]) -> 
             f"{folder / shards[missing]}: has no tensor {missing}, which {index.name} lists; copy the folder again."
         )
     return index, tensors
+
+
+def write_checksum(path: Path) -> None:
+    """Put the checksum of its tensors into a safetensors file whose metadata has `NO_CHECKSUM` in its place.
+
+    The metadata are written in the order of their names: safetensors writes them in another one each time.
+    """
+    with path.open("r+b") as file:
+        header = _read_header(file)
+        start = header.index(b"{", header.index(b'"__metadata__":'))
+        metadata = json.loads(header[start : header.index(b"}", start) + 1])
+        metadata[CHECKSUM_KEY] = _checksum(file)
+        file.seek(8 + start)
+        file.write(json.dumps(metadata, sort_keys=True, separators=(",", ":")).encode())
+
+
+def check_checksum(path: Path) -> None:
+    """Raise ModelError if the tensors of a safetensors file differ from its checksum; files of others have none."""
+    with path.open("rb") as file:
+        try:
+            expected = json.loads(_read_header(file)).get("__metadata__", {}).get(CHECKSUM_KEY)
+        except (AttributeError, ValueError, RecursionError):
+            return  # what the file is, is up to safetensors
+        if expected is not None and expected != _checksum(file):
+            raise ModelError(
+                f"{path}: is damaged (its content differs from the {CHECKSUM_KEY} in its metadata); copy the folder "
+                "again."
+            )
+
+
+def _read_header(file: BinaryIO) -> bytes:
+    return file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER_BYTES))
+
+
+def _checksum(file: BinaryIO) -> str:
+    """Return the CRC-32 of the rest of a file."""
+    checksum = 0
+    while content := file.read(CHUNK_BYTES):
+        checksum = zlib.crc32(content, checksum)
+    return f"{checksum:08x}"
 
 
 def read_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> dict[str, Any]:

@@ -197,6 +197,7 @@ export async function showLook(root, app, state) {
       around,
     ),
   );
+  fitGuide();
   const current = list.querySelector("[aria-current]"); // the guide is its offset parent
   if (current.offsetTop + current.offsetHeight > guide.clientHeight) guide.scrollTop = current.offsetTop - guide.clientHeight / 2;
   try {
@@ -208,6 +209,13 @@ export async function showLook(root, app, state) {
   body.removeAttribute("aria-busy");
   body.dataset.ready = step.id;
 }
+
+/** Let the guide end with the window: at the top of the page it begins below header and form, later at the top. */
+function fitGuide() {
+  const guide = /** @type {HTMLElement | null} */ (document.querySelector(".guide"));
+  if (guide?.parentElement) guide.style.setProperty("--guide-top", `${guide.parentElement.getBoundingClientRect().top}px`);
+}
+for (const event of ["scroll", "resize"]) addEventListener(event, fitGuide, { passive: true });
 
 /** One-line summary of an encoder's trace, which has no output text. @param {any} outline @returns {any[]} */
 function encodingSummary({ text, head, source, model }) {

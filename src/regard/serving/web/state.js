@@ -28,9 +28,9 @@ export const RESET_SELECTION = { row: 0, column: 0, time: 0, node: 0, word: 0, s
 
 /** @returns {State} */
 export function readState() {
-  const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
+  const [path, ...query] = location.hash.replace(/^#/, "").split("?");
   const [view, step = ""] = path.split("/");
-  const parameters = new URLSearchParams(query);
+  const parameters = new URLSearchParams(query.join("?")); // a text in a link may end with a question mark
   /** @type {any} */
   const state = { view: VIEWS.includes(view) ? view : "use", step };
   for (const name of TEXTS) state[name] = parameters.get(name) ?? "";
