@@ -1,8 +1,8 @@
 """Tables: tab-separated values (TSV) and CSV with quoting, of sentence pairs, labeled texts or documents.
 
 Without a header and without columns set by the user, pairs are in the first two columns, and labeled texts are label,
-text and perhaps a second text, unless another column repeats as labels do. Documents are read from a table only if a header names their column or the user does;
-otherwise the file is plain text.
+text and perhaps a second text, unless another column repeats as labels do. Documents are read from a table only if a
+header names their column or the user does; otherwise the file is plain text.
 """
 
 import csv
