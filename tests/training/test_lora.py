@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from commands import regard
 from regard import api
@@ -76,8 +76,8 @@ def test_a_changed_base_is_noticed_on_resume(base: tuple[Path, Path], tmp_path: 
         if path.is_file():
             (model / path.name).write_bytes(path.read_bytes())
     fine_tune((model, base[1]), tmp_path / "run", *LORA, "training.steps=1", "validation.every=1")
-    content = (model / "model.safetensors").read_bytes()
-    (model / "model.safetensors").write_bytes(content[:-4] + b"\0\0\0\0")
+    weights = load_file(model / "model.safetensors")
+    save_file({name: tensor * 2 for name, tensor in weights.items()}, model / "model.safetensors")
     with pytest.raises(RunError, match=r"has other weights than when the run was started.*restore them"):
         fine_tune((model, base[1]), tmp_path / "run", "training.steps=2", resume=True)
 
