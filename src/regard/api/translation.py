@@ -47,6 +47,8 @@ class TranslateKeywords(TypedDict, total=False):
     format: TextFormat
     logits_processors: "Sequence[str | LogitsProcessor]"
     parses: ParseSource | None
+    source_language: str | None
+    target_language: str | None
     engine: EngineName
     precision: Precision
 
@@ -93,6 +95,8 @@ class TranslationMethods(ModelBase):
         format: TextFormat = "text",
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         parses: ParseSource | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> str | list[str] | Iterator[str]:
@@ -120,6 +124,8 @@ class TranslationMethods(ModelBase):
             format: "html" translates the text between tags, and puts inline tags back by word alignment.
             logits_processors: Registered names or `LogitsProcessor` objects.
             parses: For models with syntax positions: the path of a CoNLL-U file, or one CoNLL-U text per text.
+            source_language: Code of the language of the texts, such as "en", for models of several languages.
+            target_language: Code of the language to translate to.
             engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
             precision: The number format of CTranslate2.
 
@@ -154,6 +160,8 @@ class TranslationMethods(ModelBase):
             max_source_tokens=max_source_tokens,
             unwrap=unwrap,
             format=format,
+            source_language=source_language,
+            target_language=target_language,
             details=False,
         )
         checked = check_texts("translate", texts)
@@ -188,6 +196,8 @@ class TranslationMethods(ModelBase):
         token_scores: bool = False,
         attention: bool = False,
         parses: ParseSource | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> list[Translation]:
@@ -226,6 +236,8 @@ class TranslationMethods(ModelBase):
             max_source_tokens=max_source_tokens,
             unwrap=unwrap,
             format=format,
+            source_language=source_language,
+            target_language=target_language,
             token_scores=token_scores,
             attention=attention,
         )
@@ -292,6 +304,8 @@ def _translation_options(
     token_scores: bool = False,
     attention: bool = False,
     details: bool = True,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> TranslationOptions:
     return TranslationOptions(
         search,
@@ -306,6 +320,8 @@ def _translation_options(
         unwrap,
         format,
         details,
+        source_language,
+        target_language,
     )
 
 

@@ -56,6 +56,7 @@ EXAMPLES = examples(
     'regard translate runs/en-it "Where is the station?"',
     'echo "Where is the station?" | regard translate runs/en-it',
     "regard translate runs/en-it --input test.en --output test.it --beam 5",
+    'regard translate models/nllb "Where is the station?" --source-language en --target-language it',
 )
 MAX_TRANSLATED_LINES = 2048  # most lines that are translated at once
 SCORE_DIGITS = 4
@@ -126,6 +127,16 @@ def run(
             metavar="NAME",
         ),
     ] = "text",
+    source_language: Annotated[
+        str | None,
+        option(DATA_PANEL, "--source-language", help="Language of the texts, for models of several.", metavar="CODE"),
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        option(
+            DATA_PANEL, "--target-language", help="Language to translate to, for models of several.", metavar="CODE"
+        ),
+    ] = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",
     as_json: Annotated[
@@ -141,6 +152,7 @@ def run(
 ) -> None:
     """Translate a text, or the lines of stdin or a file: one output line per input line, in order, or HTML."""
     from regard.api import load
+    from regard.decoding.languages import language_tokens
     from regard.decoding.options import OutputConstraints, TranslationOptions, search_options
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
@@ -173,6 +185,8 @@ def run(
         copy_symbols=copy_symbols,
         unwrap=unwrap,
         format=check_choice("--format", text_format, TEXT_FORMATS),  # type: ignore[arg-type]
+        source_language=source_language,
+        target_language=target_language,
         details=as_json or n_best > 1,
     )
     if text is not None:
@@ -188,6 +202,7 @@ def run(
         raise ConfigError("--n-best: prints translations of sentences, not of HTML; add --json, or remove it.")
     if parses == input == "-":
         raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
+    language_tokens(loaded.config, source_language, target_language)  # before anything is read
     translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, has_parses=parses is not None)
     format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_html if text_format == "html" else _as_text

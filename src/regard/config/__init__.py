@@ -53,7 +53,7 @@ from regard.config.positions import (
     SyntaxPositionsConfig,
     YarnScalingConfig,
 )
-from regard.config.schema import Config, ModelConfig, SpecialTokensConfig
+from regard.config.schema import Config, LanguagesConfig, ModelConfig, SpecialTokensConfig
 from regard.config.sources import (
     load_config,
     load_sources,
@@ -122,6 +122,7 @@ __all__ = [
     "FullAttentionConfig",
     "HeadConfig",
     "InverseSqrtScheduleConfig",
+    "LanguagesConfig",
     "LearnedPositionsConfig",
     "LinearScalingConfig",
     "LinformerAttentionConfig",

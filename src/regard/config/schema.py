@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Protocol, cast
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Count, Counts, variant
+from regard.config.base import BaseConfig, Count, Counts, Strings, variant
 from regard.config.data import DataConfig, TokenizerConfig
 from regard.config.errors import did_you_mean
 from regard.config.network import (
@@ -69,6 +69,23 @@ class SpecialTokensConfig(BaseConfig):
         return {name: values for name, values in ids.items() if values not in ((), (None,))}
 
 
+class LanguagesConfig(BaseConfig):
+    """Languages of a multilingual translator: their tokens stand before the source and begin the translation."""
+
+    codes: Strings = ()
+    """Codes of the languages, such as `en` or `ita_Latn`; empty for a translator of one pair of languages."""
+    tokens: Counts = Field(default=(), validate_default=True)
+    """Ids of their tokens, in the same order."""
+
+    @field_validator("tokens")
+    @classmethod
+    def _check_each_language_has_a_token(cls, tokens: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        codes = info.data.get("codes")
+        if codes is not None and len(codes) != len(tokens):
+            raise ValueError(f"has {len(tokens)} ids, but languages.codes has {len(codes)} languages")
+        return tokens
+
+
 class Config(BaseConfig):
     """All settings of a model and of its training.
 
@@ -80,6 +97,8 @@ class Config(BaseConfig):
     """The network."""
     tokens: SpecialTokensConfig = Field(default_factory=SpecialTokensConfig, validate_default=True)
     """Ids of the special tokens."""
+    languages: LanguagesConfig = Field(default_factory=LanguagesConfig)
+    """Languages of a multilingual translator."""
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, validate_default=True)
     """How text is tokenized."""
     data: DataConfig = Field(default_factory=DataConfig, validate_default=True)

@@ -227,6 +227,10 @@ class TranslationOptions:
     """`html`: translate the text between tags, and put inline tags back by word alignment."""
     details: bool = True
     """Return the sentences with tokens, scores and flags; False: texts only, which is faster."""
+    source_language: str | None = None
+    """Code of the language of the texts, for models of several languages."""
+    target_language: str | None = None
+    """Code of the language to translate to."""
 
     def __post_init__(self) -> None:
         if self.format not in TEXT_FORMATS:

@@ -1,7 +1,7 @@
 """Results of decoding and of encoder inference: plain dataclasses. Torch-free."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,20 @@ class Hypothesis:
     """The log-probability of each token, the end token last if it was reached."""
     attention: Sequence[Sequence[float]] | None = None
     """The attention of each token to each source token, end token included."""
+
+    def without(self, outputs: int, inputs: int) -> "Hypothesis":
+        """Return the hypothesis without its first output tokens, and without the attention to the first input tokens.
+
+        These are forced, and their log-probability is 0.
+        """
+        if not outputs and not inputs:
+            return self
+        return replace(
+            self,
+            ids=self.ids[outputs:],
+            token_scores=None if self.token_scores is None else self.token_scores[outputs:],
+            attention=None if self.attention is None else [row[inputs:] for row in self.attention[outputs:]],
+        )
 
 
 @dataclass(frozen=True)

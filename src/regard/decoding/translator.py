@@ -10,6 +10,7 @@ from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.domain import DomainCheck
 from regard.decoding.engines import Engine, SearchRequest
+from regard.decoding.languages import language_tokens
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
 from regard.decoding.segmentation import EncodedText, SplitRule, split_lines, split_rule
@@ -74,6 +75,7 @@ class Translator:
         comma; lines without a parse, which are empty or were skipped, have an empty translation.
         """
         check_parses(self.config.model, has_parses=parses is not None)
+        language_tokens(self.config, options.source_language, options.target_language)  # before anything long
         if parses is not None and (options.unwrap or options.format == "html"):
             option = "unwrap: joins lines" if options.unwrap else "format: HTML has no lines"
             raise ConfigError(f"{option}, but each line has a parse of its own; remove one of them.")
@@ -112,17 +114,18 @@ class Translator:
         parts = [part for part in parts if not part.is_copied]
         search = self._search_options(options)
         constraints = search.constraints
+        before, first = language_tokens(self.config, options.source_language, options.target_language)
         request = SearchRequest(
-            [part.ids for part in parts],
+            [[*before, *part.ids] for part in parts],
             search,
-            [part.prefix for part in parts] if options.prefix else None,
+            [[*first, *part.prefix] for part in parts] if options.prefix or first else None,
             options.token_scores,
             (options.attention and self.config.model.has_alignment) or options.copy_unknown,
             self._target.token_strings() if constraints.suppressed_words or constraints.logits_processors else (),
             [part.features for part in parts if part.features is not None],
         )
         for part, hypotheses in zip(parts, self.engine.search(request), strict=True):
-            part.hypotheses = hypotheses
+            part.hypotheses = [hypothesis.without(len(first), len(before)) for hypothesis in hypotheses]
 
     def _split_incomplete(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> None:
         """Replace parts of several sentences whose translation has not as many by single sentences."""
@@ -190,8 +193,8 @@ class Translator:
         return [self._encode_line(line, parts, options, limit) for line, parts in zip(lines, split, strict=True)]
 
     def _max_tokens(self, options: TranslationOptions) -> int:
-        limit = options.max_source_tokens
-        return limit if self._positions is None else min(limit, self._positions - 1)
+        limit, reserved = options.max_source_tokens, 2 if self.config.languages.codes else 1  # end and language
+        return limit if self._positions is None else min(limit, self._positions - reserved)
 
     def _encode_line(
         self, line: str, encoded: list[EncodedText], options: TranslationOptions, max_tokens: int

@@ -16,6 +16,7 @@ from regard.config import (
     Config,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
+    LanguagesConfig,
     LearnedPositionsConfig,
     ModelConfig,
     NoPositionsConfig,
@@ -137,6 +138,8 @@ class ImportPlan:
     notes: list[str] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """Other files of the model folder, such as the chat template."""
+    languages: LanguagesConfig = field(default_factory=LanguagesConfig)
+    """The language tokens of a multilingual translator."""
 
 
 def read_activation(config: HFConfig, name: str, default: str) -> Activation:

@@ -53,7 +53,9 @@ from regard.interop.hf_tokenizers import (
 )
 from regard.interop.llama import import_llama
 from regard.interop.llama_export import export_llama, unsupported_by_llama
+from regard.interop.m2m100 import import_m2m100
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
+from regard.interop.opt import import_opt
 from regard.interop.roberta import import_roberta
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
 from regard.models import Network, save
@@ -74,9 +76,12 @@ IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "distilbert": import_distilbert,
     "gpt2": import_gpt2,
     "llama": import_llama,
+    "m2m_100": import_m2m100,
     "marian": import_marian,
+    "mbart": import_m2m100,
     "megatron-bert": import_bert,
     "mistral": import_llama,
+    "opt": import_opt,
     "qwen2": import_llama,
     "qwen3": import_llama,
     "roberta": import_roberta,
@@ -125,7 +130,7 @@ def import_huggingface(source: str | Path, out: str | Path) -> ImportReport:
     save(
         out,
         network,
-        Config(model=plan.model, tokens=_known_tokens(plan)),
+        Config(model=plan.model, tokens=_known_tokens(plan), languages=plan.languages),
         origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
         extra_files=plan.tokenizers.files | chat_files | plan.files,
     )

@@ -70,14 +70,15 @@ def marian_mappings(model: EncoderDecoderConfig) -> list[TensorMapping]:
     ]
     return [
         *(shared if model.share_embeddings else separate),
-        *_layers("encoder", MARIAN_ENCODER_LAYER, model.layers),
-        *_layers("decoder", MARIAN_DECODER_LAYER, model.decoder_layers or model.layers),
+        *layer_mappings("encoder", MARIAN_ENCODER_LAYER, model.layers),
+        *layer_mappings("decoder", MARIAN_DECODER_LAYER, model.decoder_layers or model.layers),
         *([] if model.tie_output else [TensorMapping("output.weight", (MARIAN_OUTPUT,))]),
         *([TensorMapping("output.bias", (MARIAN_BIAS,), SINGLE_ROW)] if model.output_bias else []),
     ]
 
 
-def _layers(stack: str, layer: list[TensorMapping], count: int) -> list[TensorMapping]:
+def layer_mappings(stack: str, layer: list[TensorMapping], count: int) -> list[TensorMapping]:
+    """Return the entries of all layers of a stack."""
     return [
         entry
         for n in range(count)
@@ -91,7 +92,7 @@ def import_marian(folder: Path, config: HFConfig) -> ImportPlan:
     vocab_size, width = config.size("vocab_size", 58101), config.size("d_model", 1024)
     layers, decoder_layers = config.layers("encoder_layers", 12), config.layers("decoder_layers", 12)
     weights, notes = read_weights(folder, "model.", (MARIAN_OUTPUT, MARIAN_BIAS)), list[str]()
-    share_embeddings, tie_output = _resolve_embeddings(config, weights, notes)
+    share_embeddings, tie_output = resolve_embeddings(config, weights, notes)
     target_vocab_size = vocab_size
     if not share_embeddings and config.get("decoder_vocab_size") is not None:
         target_vocab_size = config.size("decoder_vocab_size", vocab_size)
@@ -129,6 +130,11 @@ def _check_config(config: HFConfig) -> None:
     config.require("normalize_embedding", False, "Marian does not normalize embeddings")
     config.require("add_final_layer_norm", False, "Marian has no norm at the end of a stack")
     config.require("static_position_embeddings", True, "Marian has sinusoidal positions")
+    require_equal_stacks(config)
+
+
+def require_equal_stacks(config: HFConfig) -> None:
+    """Raise ModelError if encoder and decoder differ in heads or hidden units."""
     for description, name, default in (("heads", "attention_heads", 16), ("hidden units", "ffn_dim", 4096)):
         expected = config.size(f"encoder_{name}", default)
         if config.size(f"decoder_{name}", default) != expected:
@@ -139,7 +145,7 @@ def _check_config(config: HFConfig) -> None:
             )
 
 
-def _resolve_embeddings(config: HFConfig, weights: HFWeights, notes: list[str]) -> tuple[bool, bool]:
+def resolve_embeddings(config: HFConfig, weights: HFWeights, notes: list[str]) -> tuple[bool, bool]:
     """Return whether source and target share embeddings, and whether the output projection is tied to the target's.
 
     A shared matrix may be stored under any of its four names, or under several. Matrices that should be shared but

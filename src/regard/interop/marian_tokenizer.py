@@ -194,7 +194,7 @@ def marian_tokenizers(folder: Path) -> ImportedTokenizers:
         _check_unigram(model, pieces, file)
         require_tokens(vocabulary, ids, names["eos_token"], names["unk_token"])
         tokenizers[file] = make_tokenizer(pieces, partial(unigram_tokenizer, model, ids, names))
-        if missing := [piece.text for piece in model.pieces if _is_matchable(piece) and piece.text not in ids]:
+        if missing := [piece.text for piece in model.pieces if is_matchable(piece) and piece.text not in ids]:
             notes.append(
                 f"{pieces.name} has pieces without an id in {vocabulary.name} ({len(missing)}, such as "
                 f"{missing[0]!r}); texts are split into other pieces."
@@ -204,7 +204,7 @@ def marian_tokenizers(folder: Path) -> ImportedTokenizers:
 
 def unigram_tokenizer(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[str, str]) -> Tokenizer:
     """Return the tokenizer of one side; `names` are those of the special tokens, such as `{"eos_token": "</s>"}`."""
-    matchable = [piece for piece in model.pieces if _is_matchable(piece) and piece.text in ids]
+    matchable = [piece for piece in model.pieces if is_matchable(piece) and piece.text in ids]
     scores = {piece.text: piece.score if piece.type is PieceType.NORMAL else USER_DEFINED_SCORE for piece in matchable}
     rarest = min(piece.score for piece in model.pieces if piece.type is PieceType.NORMAL)
     covered = {character for text in scores for character in text}
@@ -216,7 +216,7 @@ def unigram_tokenizer(model: SentencePieceModel, ids: Mapping[str, int], names: 
         hidden = text not in scores and text not in kept and text not in lone
         entries[number] = (f" {text}" if hidden else text, scores.get(text, rarest))
     tokenizer = Tokenizer(Unigram(entries, ids[unknown], False))
-    tokenizer.normalizer = _normalizer(model, covered, lone)
+    tokenizer.normalizer = make_normalizer(model, covered, lone)
     tokenizer.decoder = decoders.Sequence([decoders.Replace(" ", ""), decoders.Metaspace()])
     tokenizer.post_processor = processors.TemplateProcessing(f"$A {end}", None, [(end, ids[end])])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in sorted(kept & {*names.values()})])
@@ -236,11 +236,13 @@ def _check_unigram(model: SentencePieceModel, path: Path, alternative: str) -> N
             raise ModelError(f"{path}: {problem}; put a {alternative} into the same folder.")
 
 
-def _is_matchable(piece: Piece) -> bool:
+def is_matchable(piece: Piece) -> bool:
+    """Return whether a piece occurs in texts."""
     return piece.type in (PieceType.NORMAL, PieceType.USER_DEFINED)
 
 
-def _normalizer(model: SentencePieceModel, covered: set[str], lone: set[str]) -> normalizers.Normalizer:
+def make_normalizer(model: SentencePieceModel, covered: set[str], lone: set[str]) -> normalizers.Normalizer:
+    """Return the normalizer of a model; `covered` are characters of its pieces, `lone` characters known alone."""
     steps: list[normalizers.Normalizer] = []
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))

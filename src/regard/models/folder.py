@@ -196,6 +196,7 @@ def check_tensors(network: Network, tensors: dict[str, Tensor], where: str) -> N
 def _saved_settings(config: Config) -> dict[str, Any]:
     """Return the settings that inference needs, with the lengths that the network was trained on."""
     tables = {"model", "tokens", "decoding"} if config.model.translates else {"model", "tokens"}
+    tables |= {"languages"} if config.languages.codes else set()
     saved = config.model_dump(mode="json", include=tables)
     names = {"context_length"} if config.model.generates else set[str]()
     if config.model.translates:

@@ -61,6 +61,10 @@ class TranslateRequest(TextsRequest):
     """Whether to join the lines of a paragraph first; blank lines separate paragraphs."""
     format: TextFormat = "text"
     """With `html`, the text between tags is translated, and inline tags are put back by word alignment."""
+    source_language: Annotated[str, Field(max_length=20)] | None = None
+    """Code of the language of the texts, for models of several languages."""
+    target_language: Annotated[str, Field(max_length=20)] | None = None
+    """Code of the language to translate to."""
     token_scores: bool = False
     """Whether to return the log-probability of each token."""
     alignment: bool = False
@@ -158,4 +162,6 @@ def _options(body: TranslateRequest, service: Service, model: LoadedModel) -> Tr
         copy_symbols=body.copy_symbols,
         unwrap=body.unwrap,
         format=body.format,
+        source_language=body.source_language,
+        target_language=body.target_language,
     )
