@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from random_models import translator, writer  # noqa: F401  # fixtures
+from random_models import talker, translator, writer  # noqa: F401  # fixtures
 from served_models import (  # noqa: F401  # fixtures
     encoder_server,
     loaded_encoders,

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 
 from regard.config import (
@@ -105,6 +107,23 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model with 40 learned positions, for tests that do not modify its folder."""
     folder = tmp_path_factory.mktemp("models") / "writer"
     saved(folder, DecoderOnlyConfig(**SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=40)))
+    return folder
+
+
+CHATML = ("<|end|>", "<|im_start|>", "<|im_end|>")
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model with bytes and the tokens of ChatML, and a context window of 200 tokens."""
+    folder = tmp_path_factory.mktemp("models") / "talker"
+    fast = Tokenizer(models.BPE({name: n for n, name in enumerate([*CHATML, *sorted(ByteLevel.alphabet())])}, []))
+    fast.pre_tokenizer, fast.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    fast.add_special_tokens([AddedToken(name, normalized=False) for name in CHATML])
+    model = rotary_decoder(**_PLAIN, vocab_size=fast.get_vocab_size(), kv_heads=2)
+    tokens = SpecialTokensConfig(pad=0, unknown=0, start=0, end=0)
+    config = Config.model_validate({"model": model, "tokens": tokens, "data": {"context_length": 200}})
+    save(folder, random_network(model, noise=0.2), config, extra_files={"tokenizer.json": fast.to_str().encode()})
     return folder
 
 

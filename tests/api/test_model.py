@@ -57,7 +57,7 @@ def test_samples_of_a_prompt_differ_and_a_seed_repeats_them(writer: Path) -> Non
 
 def test_without_a_seed_every_text_is_another(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = itertools.count()
-    monkeypatch.setattr("regard.api.generation.secrets.randbelow", lambda _: next(seeds))  # repeatable, all different
+    monkeypatch.setattr("regard.decoding.options.secrets.randbelow", lambda _: next(seeds))  # repeatable, all different
     model, options = regard.load(writer), cast(Any, {"max_tokens": 12, "min_tokens": 12, "temperature": 5.0})
     assert len({model.generate("w4", engine="torch", **options) for _ in range(4)}) > 1
     assert len({"".join(model.stream("w4", engine="torch", **options)) for _ in range(4)}) > 1

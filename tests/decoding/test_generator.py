@@ -23,6 +23,7 @@ class Script:
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.left = [list(row) for row in rows]
         self.active = list(range(len(rows)))
+        self.cached_tokens = 0
         self.truncated: set[int] = set()
         self.steps = 0
 

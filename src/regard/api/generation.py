@@ -1,19 +1,18 @@
 """`Model.generate`, `Model.generate_detailed`, `Model.stream` and `Model.score_prompts`."""
 
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
 from regard.decoding.engines import choose_engine, unsupported_sampling
-from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
+from regard.decoding.generator import GenerationSession, Generator, Prompt, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,
     DEFAULT_TEMPERATURE,
     GenerationOptions,
-    OutputConstraints,
     SamplingOptions,
+    generation_options,
 )
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.errors import ConfigError
@@ -22,9 +21,10 @@ from regard.registry import EngineName, Precision
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor
+    from regard.decoding.prefix_cache import PrefixCache
 
 GENERATION_ITERATOR_BATCH = 8  # prompts of an iterator that are continued at once
-RANDOM_SEEDS = 2**31
+PREFIX_CACHE_BYTES = 256 * 2**20
 
 
 class GenerateKeywords(TypedDict, total=False):
@@ -49,6 +49,9 @@ class GenerateKeywords(TypedDict, total=False):
 
 class GenerationMethods(ModelBase):
     """The methods of language models."""
+
+    prefix_cache: "PrefixCache | None" = None
+    """Keys and values of the beginnings of prompts, which the engine torch reuses; None: each prompt is computed."""
 
     @cached_property
     def _ctranslate2_sessions(self) -> dict[str, StartSession]:
@@ -115,7 +118,7 @@ class GenerationMethods(ModelBase):
             model = regard.load("runs/gpt")
             model.generate("Once upon a time", max_tokens=50, temperature=0.8, top_k=40)
         """
-        options = _generation_options(
+        options = generation_options(
             max_tokens=max_tokens,
             min_tokens=min_tokens,
             temperature=temperature,
@@ -178,7 +181,7 @@ class GenerationMethods(ModelBase):
             for result in model.generate_detailed("Once upon a time", samples=3):
                 print(result.text, result.log_probability)
         """
-        options = _generation_options(
+        options = generation_options(
             max_tokens=max_tokens,
             min_tokens=min_tokens,
             temperature=temperature,
@@ -224,7 +227,7 @@ class GenerationMethods(ModelBase):
             for text in model.stream("Once upon a time"):
                 print(text, end="", flush=True)
         """
-        options = _generation_options(
+        options = generation_options(
             max_tokens=max_tokens,
             min_tokens=min_tokens,
             temperature=temperature,
@@ -246,7 +249,7 @@ class GenerationMethods(ModelBase):
 
     def generate_chunks(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         options: GenerationOptions,
         results: list[Generation],
         *,
@@ -270,7 +273,7 @@ class GenerationMethods(ModelBase):
 
     def generation_engine(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         options: GenerationOptions,
         *,
         engine: EngineName = "auto",
@@ -340,48 +343,21 @@ class GenerationMethods(ModelBase):
                     for prompt, stream in zip(prompts, streams, strict=True)
                 ]
             )
-        return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts)
+        return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts, self.prefix_cache)
 
-    def _fits_window(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
+    def keep_prefixes(self, max_bytes: int = PREFIX_CACHE_BYTES) -> None:
+        """Keep what the engine torch computes for the beginnings of prompts, in at most `max_bytes` of memory."""
+        from regard.decoding.prefix_cache import PrefixCache
+
+        self.prefix_cache = PrefixCache(max_bytes)
+
+    def _fits_window(self, prompts: Sequence[Prompt], sampling: SamplingOptions) -> bool:
         window = self.config.context_window or MAX_POSITIONS
-        longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
-        return longest + 1 + (sampling.constraints.max_tokens or DEFAULT_GENERATED_TOKENS) <= window
-
-
-def _generation_options(
-    *,
-    max_tokens: int,
-    min_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-    repetition_penalty: float,
-    no_repeat_ngram: int | None,
-    suppress: Sequence[str],
-    stop: Sequence[str],
-    seed: int | None,
-    logits_processors: "Sequence[str | LogitsProcessor]",
-    lookup: int,
-    samples: int = 1,
-    top_logprobs: int | None = None,
-) -> GenerationOptions:
-    constraints = OutputConstraints(
-        min_tokens,
-        max_tokens,
-        suppressed_words=tuple(suppress),
-        logits_processors=tuple(logits_processors),
-    )
-    sampling = SamplingOptions(
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        repetition_penalty,
-        no_repeat_ngram,
-        secrets.randbelow(RANDOM_SEEDS) if seed is None else seed,
-        constraints,
-        top_logprobs,
-        lookup,
-    )
-    return GenerationOptions(sampling, samples, tuple(stop))
+        texts = self.tokenizer.encode_batch([prompt for prompt in prompts if isinstance(prompt, str)])
+        encoded = [prompt for prompt in prompts if not isinstance(prompt, str)]
+        return (
+            max(map(len, [*texts, *encoded]), default=0)
+            + 1
+            + (sampling.constraints.max_tokens or DEFAULT_GENERATED_TOKENS)
+            <= window
+        )

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from regard.api.base import check_texts, map_batches
+from regard.api.chat import ChatMethods
 from regard.api.encoding import EncoderMethods
-from regard.api.generation import GenerationMethods
 from regard.api.translation import TranslationMethods
 from regard.data.syntax import Parse, ParseSource
 from regard.decoding.options import (
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 SCORE_ITERATOR_BATCH = 128  # texts of an iterator that are scored at once
 
 
-class Model(TranslationMethods, GenerationMethods, EncoderMethods):
+class Model(TranslationMethods, ChatMethods, EncoderMethods):
     """A trained model, or an ensemble of several.
 
     `regard.load` creates it from a model folder. Networks, tokenizers and engines are loaded when they are first used.
     A method that the model does not support raises ConfigError: translators have `translate`, language models
-    `generate` and `stream`, masked language models `fill`, classifiers `classify`, taggers `tag`, all encoders `embed`;
-    translators and language models have `score`; every model has `look`.
+    `generate`, `stream` and `chat`, masked language models `fill`, classifiers `classify`, taggers `tag`, all encoders
+    `embed`; translators and language models have `score`; every model has `look`.
     """
 
     @overload

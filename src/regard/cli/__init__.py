@@ -47,6 +47,10 @@ COMMANDS: dict[str, CommandEntry] = {
         "regard.cli.generate:run",
         "Continue prompts. In a terminal and without a prompt, starts an interactive session.",
     ),
+    "chat": CommandEntry(
+        "regard.cli.chat:run",
+        "Chat with a language model, in a terminal or line by line from stdin.",
+    ),
     "serve": CommandEntry(
         "regard.cli.serve:run",
         "Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md.",

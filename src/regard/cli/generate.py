@@ -35,6 +35,37 @@ EXAMPLES = examples(
     'regard generate runs/gpt --prompt "Once upon a time" --samples 3 --seed 1 --json',
 )
 INSTRUCTIONS = "Type the start of a text and press Enter; Enter alone continues, /new starts over, Ctrl-D ends."
+TemperatureOption = Annotated[
+    float, option(DECODING_PANEL, help="Sampling temperature; 0 takes the most probable token.")
+]
+TopKOption = Annotated[int | None, option(DECODING_PANEL, help="Sample from the k most probable tokens.")]
+TopPOption = Annotated[
+    float | None, option(DECODING_PANEL, help="Sample from the most probable tokens whose probabilities sum to p.")
+]
+MinPOption = Annotated[
+    float | None, option(DECODING_PANEL, help="Sample from tokens with at least p times the highest probability.")
+]
+RepetitionPenaltyOption = Annotated[
+    float, option(DECODING_PANEL, help="Values above 1 make tokens that occurred before less probable.")
+]
+NoRepeatNgramOption = Annotated[
+    int | None, option(DECODING_PANEL, help="Size of n-grams that must not occur twice in the output.")
+]
+StopOption = Annotated[
+    list[str] | None, option(DECODING_PANEL, help="Text at which generation stops. Repeatable.", metavar="TEXT")
+]
+SeedOption = Annotated[
+    int | None, option(DECODING_PANEL, min=0, max=2**40, help="Seed of the random numbers; random by default.")
+]
+LookupOption = Annotated[
+    int,
+    option(
+        DECODING_PANEL,
+        min=0,
+        max=MAX_LOOKUP,
+        help="Draft tokens per step from the text so far; same text, faster if it repeats itself; engine torch.",
+    ),
+]
 
 
 def run(
@@ -47,39 +78,17 @@ def run(
         int, option(DECODING_PANEL, min=1, max=10**6, help="Maximum number of generated tokens.")
     ] = 200,
     min_tokens: Annotated[int, option(DECODING_PANEL, min=0, help="Minimum number of generated tokens.")] = 0,
-    temperature: Annotated[
-        float, option(DECODING_PANEL, help="Sampling temperature; 0 takes the most probable token.")
-    ] = DEFAULT_TEMPERATURE,
-    top_k: Annotated[int | None, option(DECODING_PANEL, help="Sample from the k most probable tokens.")] = None,
-    top_p: Annotated[
-        float | None, option(DECODING_PANEL, help="Sample from the most probable tokens whose probabilities sum to p.")
-    ] = None,
-    min_p: Annotated[
-        float | None, option(DECODING_PANEL, help="Sample from tokens with at least p times the highest probability.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float, option(DECODING_PANEL, help="Values above 1 make tokens that occurred before less probable.")
-    ] = 1.0,
-    no_repeat_ngram: Annotated[
-        int | None, option(DECODING_PANEL, help="Size of n-grams that must not occur twice in the output.")
-    ] = None,
+    temperature: TemperatureOption = DEFAULT_TEMPERATURE,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    min_p: MinPOption = None,
+    repetition_penalty: RepetitionPenaltyOption = 1.0,
+    no_repeat_ngram: NoRepeatNgramOption = None,
     suppress: SuppressOption = None,
-    stop: Annotated[
-        list[str] | None, option(DECODING_PANEL, help="Text at which generation stops. Repeatable.", metavar="TEXT")
-    ] = None,
+    stop: StopOption = None,
     samples: Annotated[int, option(DECODING_PANEL, min=1, help="Number of continuations of each prompt.")] = 1,
-    seed: Annotated[
-        int | None, option(DECODING_PANEL, min=0, max=2**40, help="Seed of the random numbers; random by default.")
-    ] = None,
-    lookup: Annotated[
-        int,
-        option(
-            DECODING_PANEL,
-            min=0,
-            max=MAX_LOOKUP,
-            help="Draft tokens per step from the text so far; same text, faster if it repeats itself; engine torch.",
-        ),
-    ] = 0,
+    seed: SeedOption = None,
+    lookup: LookupOption = 0,
     ensemble: EnsembleOption = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "int8",

@@ -161,6 +161,18 @@ class ChatTemplate:
         mask = [any(start <= offset < end for start, end in spans) for offset in offsets]
         return EncodedChat(ids, mask, rendered.text)
 
+    @cached_property
+    def turn_ends(self) -> tuple[int, ...]:
+        """The special token that ends a turn of the assistant, if the template writes one."""
+        probe = [{"role": "user", "content": "a"}, {"role": ASSISTANT, "content": "b"}]
+        try:
+            chat = self.encode_with_turns(probe)
+        except (InputError, ModelError):  # the template wants other conversations
+            return ()
+        written = [token for token, is_assistant in zip(chat.ids, chat.assistant_mask, strict=True) if is_assistant]
+        special = {self._tokenizer.token_id(name) for name in self._tokenizer.special_tokens}
+        return tuple(written[-1:]) if written and written[-1] in special else ()
+
     def _find_turns(
         self, messages: Sequence[Message], whole: RenderedChat, variables: Mapping[str, object] | None
     ) -> tuple[Span, ...]:

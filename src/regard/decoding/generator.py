@@ -15,6 +15,10 @@ MAX_CHARACTER_BYTES = 4  # of a character in UTF-8
 REPLACEMENT_CHARACTER = "\ufffd"  # what an incomplete character decodes to
 
 
+Prompt = str | tuple[int, ...]
+"""A text, or its ids where it has special tokens, as chats do."""
+
+
 class GenerationSession(Protocol):
     """Prompts that an engine is continuing, one row each."""
 
@@ -26,6 +30,11 @@ class GenerationSession(Protocol):
     @property
     def truncated(self) -> set[int]:
         """Rows whose beginning has left the context window."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of each prompt that were not computed, because an earlier prompt began with them."""
         ...
 
     def step(self) -> Sequence[SampledToken]:
@@ -50,7 +59,7 @@ class Generator:
         self._tokenizer = tokenizer
 
     def stream(
-        self, prompts: Sequence[str], options: GenerationOptions, results: list[Generation]
+        self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation]
     ) -> Iterator[TextChunk]:
         """Yield text as it is generated; `results` receives a generation for each sample of each prompt."""
         if options.sampling.constraints.max_tokens is None:
@@ -58,21 +67,26 @@ class Generator:
             options = replace(options, sampling=replace(options.sampling, constraints=constraints))
         encoded = [prompt_ids(prompt, self.config, self._tokenizer) for prompt in prompts]
         rows = [(ids, sample) for ids in encoded for sample in range(options.samples)]
-        results += [Generation(prompt, sample) for prompt in prompts for sample in range(options.samples)]
+        texts = [prompt if isinstance(prompt, str) else "" for prompt in prompts]
+        results += [Generation(text, sample) for text in texts for sample in range(options.samples)]
         if not rows:
             return
         detokenizers = [IncrementalDetokenizer(self._tokenizer, ids, options.stop) for ids, _ in rows]
         session = self._start_session([ids for ids, _ in rows], [sample for _, sample in rows], options.sampling)
+        for result, (ids, _) in zip(results, rows, strict=True):
+            result.prompt_tokens, result.cached_tokens = len(ids), session.cached_tokens
         try:
             while session.active:
                 for row, token, log_probability, candidates in session.step():
-                    if detokenizers[row].stopped:  # a step may return several tokens of a row
+                    if results[row].ended:  # a step may return several tokens of a row
                         continue
                     result = results[row]
                     result.log_probability += log_probability
                     result.truncated = row in session.truncated
-                    if token in self.config.tokens.ends:
+                    if token in self.config.tokens.ends or token in options.stop_tokens:
                         result.ended = True
+                        if token in options.stop_tokens:
+                            session.close([row])
                         continue
                     result.tokens.append(token)
                     if options.sampling.top_logprobs is not None:
@@ -81,21 +95,25 @@ class Generator:
                     if detokenizers[row].stopped:
                         result.ended = True
                         session.close([row])
-                    yield from _emit(result, row, text)
+                    yield from _emit(result, row, text, options)
         finally:
             session.close(list(session.active))
         for row, result in enumerate(results):
-            yield from _emit(result, row, detokenizers[row].flush())
+            yield from _emit(result, row, detokenizers[row].flush(), options)
 
 
-def _emit(result: Generation, row: int, text: str) -> Iterator[TextChunk]:
+def _emit(result: Generation, row: int, text: str, options: GenerationOptions) -> Iterator[TextChunk]:
+    if options.omit_space and not result.text:
+        text = text.removeprefix(" ")
     if text:
         result.text += text
         yield TextChunk(row, text)
 
 
-def prompt_ids(prompt: str, config: Config, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a prompt after the start token, which is omitted if it is also the end token."""
+def prompt_ids(prompt: Prompt, config: Config, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a prompt; those of a text follow the start token, which is omitted if it is also the end."""
+    if not isinstance(prompt, str):
+        return list(prompt)
     tokens, ids = config.tokens, tokenizer.encode(prompt) if prompt else []
     return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
 

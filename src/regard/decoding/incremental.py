@@ -60,6 +60,17 @@ class IncrementalDecoder:
             ]
         )
 
+    def last_tokens(self, count: int) -> list[list[tuple[Tensor, Tensor]]] | None:
+        """Return a copy of the keys and values of the last tokens, by network and layer; None if one has none."""
+        parts = [cache.last_tokens(count) for cache in self._caches]
+        known = [part for part in parts if part is not None]
+        return known if len(known) == len(parts) else None
+
+    def restore(self, blocks: Sequence[Sequence[Sequence[tuple[Tensor, Tensor]]]]) -> None:
+        """Begin with tokens whose keys and values `last_tokens` returned, in blocks."""
+        for n, cache in enumerate(self._caches):
+            cache.restore([block[n] for block in blocks])
+
     def drop_last(self, count: int) -> None:
         """Forget the last tokens of all rows."""
         for cache in self._caches:

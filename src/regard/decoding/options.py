@@ -1,5 +1,7 @@
 """Options of decoding: beam search, sampling, constraints on the output, translation and generation. Torch-free."""
 
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ MIN_TEMPERATURE = 1e-4  # below it decoding is greedy: logits divided by less co
 MIN_REPETITION_PENALTY = 0.01  # likewise
 MAX_SOURCE_TOKENS = 250  # longer sentences are split: about the longest that networks see in training
 DEFAULT_GENERATED_TOKENS = 200
+RANDOM_SEEDS = 2**31
 DEFAULT_TEMPERATURE = 1.0  # of the command line, the HTTP API and Python alike
 
 
@@ -246,7 +249,52 @@ class GenerationOptions:
     """Number of continuations of each prompt."""
     stop: tuple[str, ...] = ()
     """Texts that end a continuation; they are not part of it."""
+    stop_tokens: tuple[int, ...] = ()
+    """Tokens that end a continuation, besides the end tokens of the model."""
+    omit_space: bool = False
+    """Leave out a space at the beginning of a continuation, which separates it from the prompt."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}; it should be 1 or more.")
+
+
+def generation_options(
+    *,
+    max_tokens: int = DEFAULT_GENERATED_TOKENS,
+    min_tokens: int = 0,
+    temperature: float = DEFAULT_TEMPERATURE,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    no_repeat_ngram: int | None = None,
+    suppress: Sequence[str] = (),
+    stop: Sequence[str] = (),
+    seed: int | None = None,
+    logits_processors: "Sequence[str | LogitsProcessor]" = (),
+    lookup: int = 0,
+    samples: int = 1,
+    top_logprobs: int | None = None,
+    **_engine: str,
+) -> GenerationOptions:
+    """Return the options that the keywords of `generate` describe; those of the engine are ignored."""
+    constraints = OutputConstraints(
+        min_tokens,
+        max_tokens,
+        suppressed_words=tuple(suppress),
+        logits_processors=tuple(logits_processors),
+    )
+    sampling = SamplingOptions(
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        repetition_penalty,
+        no_repeat_ngram,
+        secrets.randbelow(RANDOM_SEEDS) if seed is None else seed,
+        constraints,
+        top_logprobs,
+        lookup,
+    )
+    return GenerationOptions(sampling, samples, tuple(stop))

@@ -183,6 +183,10 @@ class Generation:
     """Whether it reached the end token or a stop text, rather than the maximum length."""
     truncated: bool = False
     """Whether the text outgrew the context window, so that its beginning was dropped."""
+    prompt_tokens: int = 0
+    """Tokens of the prompt, start token included."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were not computed, because an earlier prompt began with them."""
 
 
 @dataclass(frozen=True)

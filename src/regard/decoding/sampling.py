@@ -24,6 +24,7 @@ from regard.decoding.logits_processors import (
     suppress_special_tokens,
 )
 from regard.decoding.options import SamplingOptions
+from regard.decoding.prefix_cache import PrefixCache
 from regard.decoding.results import Candidate, SampledToken
 from regard.models.network import Network
 
@@ -41,6 +42,7 @@ class Sampler:
         sampling: How to sample.
         window: The context window; a text that fills it loses its oldest part and is encoded again.
         token_texts: The text of each token by id, for suppressed words and custom processors.
+        prefix_cache: Keys and values of earlier prompts, which rows with the same prompt share.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class Sampler:
         sampling: SamplingOptions,
         window: int | None = None,
         token_texts: Sequence[str] = (),
+        prefix_cache: PrefixCache | None = None,
     ) -> None:
+        self._prefix_cache = prefix_cache
         self._networks = networks
         self._tokens = tokens
         self._sampling = sampling
@@ -68,6 +72,8 @@ class Sampler:
         self._constraints = constraint_processors(context)
         self.truncated: set[int] = set()
         """Rows whose beginning has left the context window."""
+        self.cached_tokens = 0
+        """Tokens of the prompt that were not computed, because the prefix cache had them."""
         self.active = list(range(len(self._texts)))
         """Rows that have not ended."""
         self._logits = self._encode_texts()
@@ -109,8 +115,15 @@ class Sampler:
     def _encode_texts(self) -> Tensor:
         """Feed the part of each text that is in the window, padded at the left."""
         self._slide_windows()
-        self._decoder = IncrementalDecoder(self._networks)
         texts = [self._texts[row][self._dropped[row] :] for row in self.active]
+        if self._prefix_cache is not None and not any(self._dropped) and texts.count(texts[0]) == len(texts):
+            self._decoder, logits, self.cached_tokens = self._prefix_cache.encode(self._networks, texts[0])
+            if len(texts) > 1:
+                self._decoder.reorder(torch.zeros(len(texts), dtype=torch.long, device=self._device))
+            logits = logits.repeat(len(texts), 1)
+            self._suppress_special_tokens(logits, logits, logits)
+            return logits
+        self._decoder = IncrementalDecoder(self._networks)
         width = max(map(len, texts))
         ids = torch.tensor([[self._tokens.pad] * (width - len(text)) + text for text in texts], device=self._device)
         lengths = torch.tensor([len(text) for text in texts], device=self._device)

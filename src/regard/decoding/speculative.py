@@ -123,6 +123,7 @@ class LookupSampler:
         self.rows = rows
         self.active = list(range(len(rows)))
         """Rows that have not ended."""
+        self.cached_tokens = 0
 
     @property
     def truncated(self) -> set[int]:

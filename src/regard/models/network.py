@@ -3,7 +3,7 @@
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
@@ -53,6 +53,14 @@ class Cache(Protocol):
 
     def drop_last(self, count: int) -> None:
         """Forget the last tokens, at most `MAX_DROPPED`; raise `InputError` if the network cannot."""
+        ...
+
+    def last_tokens(self, count: int) -> list[tuple[Tensor, Tensor]] | None:
+        """Return a copy of the keys and values of the last tokens, by layer; None if the network has none."""
+        ...
+
+    def restore(self, blocks: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> None:
+        """Begin with tokens whose keys and values `last_tokens` returned, in blocks."""
         ...
 
 

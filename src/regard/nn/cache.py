@@ -102,6 +102,23 @@ class DecoderCache:
         if self.mask is not None:
             self.mask = self.mask[:, : self.length]
 
+    def last_tokens(self, count: int) -> list[tuple[Tensor, Tensor]]:
+        """Return a copy of the keys and values of the last tokens, by layer."""
+        parts = []
+        for layer in self.layers:
+            keys, values = layer.own.keys, layer.own.values
+            assert keys is not None  # the last tokens have been processed
+            assert values is not None
+            parts.append((keys[:, :, -count:].clone(), values[:, :, -count:].clone()))
+        return parts
+
+    def restore(self, blocks: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> None:
+        """Begin with tokens without padding whose keys and values `last_tokens` returned, in blocks."""
+        for number, layer in enumerate(self.layers):
+            keys, values = (torch.cat([block[number][part] for block in blocks], dim=2) for part in (0, 1))
+            self.length = keys.size(2)
+            layer.own = KeyValueCache(keys, values, self.length)
+
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> "DecoderCache":
         """Return the cache of these rows, in this order; rows may repeat, as for beams.
 

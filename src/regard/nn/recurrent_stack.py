@@ -47,6 +47,13 @@ class RecurrentCache:
         """Return the cache of these rows, each of which keeps its sentence of the memory."""
         return RecurrentCache(select_states(self.states, rows), self.keys, self.length)
 
+    def last_tokens(self, count: int) -> None:
+        """Return None: a state has no parts for single tokens."""
+
+    def restore(self, blocks: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> None:
+        """Raise `InputError`, because there is nothing to restore."""
+        raise InputError("A recurrent network has no keys and values to begin with.")
+
     def drop_last(self, count: int) -> None:
         """Raise `InputError`: earlier states are not kept."""
         raise InputError("A recurrent network cannot go back to an earlier token: use lookup = 0.")

@@ -214,6 +214,7 @@ class CTranslate2Session:
     ) -> None:
         self.active = list(range(len(prompts)))
         self.truncated: set[int] = set()
+        self.cached_tokens = 0
         self._closed: set[int] = set()
         self._queue: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
         self._generator: Any = generator
