@@ -71,7 +71,7 @@ def test_loss_of_a_text_is_that_of_the_trainer(name: str, tmp_path: Path) -> Non
     assert store is not None
     (batch,) = validation_source(store.columns[0], 16, 64, model.config.tokens).epoch(0)
     step = trace.training_step()
-    losses = batch_loss(CausalLMObjective(model.network, 0.1), language_modeling._tensors(batch))
+    losses = batch_loss(CausalLMObjective(model.network, 0.1), language_modeling.token_batch(batch))
     assert (step.loss, step.cross_entropy) == pytest.approx(losses, rel=1e-6)
     assert step == make_trace(name, target=None).training_step()  # what the model would generate does not matter
 

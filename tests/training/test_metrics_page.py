@@ -1,5 +1,6 @@
 """docs/reference/metrics.md documents every field of metrics.jsonl, and no field that runs do not write."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ import pytest
 
 import labeled_runs
 import small_runs
+from regard.config import load_sources
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest
 from regard.training.task import TASKS, NetworkTask
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -52,6 +56,22 @@ def metrics_of(task: str, folder: Path) -> list[dict[str, Any]]:
         case "tag":
             data = labeled_runs.write_columns(folder / "tags.conll", labeled_runs.tagged_sentences(100))
             labeled_runs.run(out, data, *SHORT, head="tags")
+        case "chat" | "dpo":
+            (folder / "base").mkdir()
+            metrics_of("gpt", folder / "base")
+            question, answer = ({"role": role, "content": "the dog"} for role in ("user", "assistant"))
+            chat = {"messages": [question, answer]}
+            if task == "dpo":
+                chat = {"messages": [question], "chosen": "the dog", "rejected": "a cat"}
+            data = folder / "chats.jsonl"
+            data.write_text(f"{json.dumps(chat)}\n" * 3, "utf-8")
+            files = [f"data.train.files={data}", f"data.valid.files={data}", f"training.task={task}"]
+            start = [
+                "model.kind=decoder-only",
+                f"training.start_from={folder / 'base' / 'run'}",
+                "training.log_every=1",
+            ]
+            run_training(TrainRequest(load_sources(None, [*files, *start, *SHORT]), out))
         case _:
             data = folder / "book.txt"
             data.write_text("\n\n".join(["the cat sat and the dog ran", "a dog barked at the sun"] * 40), "utf-8")

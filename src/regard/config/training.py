@@ -80,6 +80,13 @@ class LoRAConfig(BaseConfig):
     """Regular expressions: linear layers whose name has a match are adapted; all but those of heads by default."""
 
 
+class DpoConfig(BaseConfig):
+    """Direct preference optimization (Rafailov et al. 2023)."""
+
+    beta: PositiveFloat = 0.1
+    """Factor β of the rewards: larger values keep the network closer to the one it started as."""
+
+
 class TrainingConfig(BaseConfig):
     """How the network is trained."""
 
@@ -140,6 +147,8 @@ class TrainingConfig(BaseConfig):
     """Train the head only and keep the other weights of `start_from`."""
     freeze: Patterns = ()
     """Regular expressions: parameters whose name has a match keep their values."""
+    dpo: DpoConfig = Field(default_factory=DpoConfig)
+    """Preference pairs."""
     lora: LoRAConfig = Field(default_factory=LoRAConfig)
     """Low-rank adaptation of the model in `start_from`, saved as an adapter."""
     seed: Count = 1

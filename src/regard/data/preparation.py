@@ -21,6 +21,7 @@ from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
 from regard.data.batching import CorpusWeights, corpus_weights
+from regard.data.chat_files import read_chat_files
 from regard.data.corpus_scan import TextSample, saved_sample
 from regard.data.lines import STANDARD_INPUT, InvalidLines
 from regard.data.readers import files_in, format_name
@@ -53,6 +54,7 @@ from regard.machine import available_cores
 TRUNCATED, SPLIT = "cut", "divided"  # counts of texts that were longer than the network can read, but not left out
 KEY = "key"
 TOKENIZER_KEY_FILE = "tokenizer.key"
+CHAT_TASKS = ("chat", "dpo")  # their tokens depend on the chat template
 KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
 
 
@@ -188,6 +190,10 @@ def data_key(config: Config, digests: Mapping[str, str] = MappingProxyType({})) 
         settings["byte_fallback"] = True
     if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
         settings["task"] = config.task
+    if config.task in CHAT_TASKS and config.tokenizer.file:
+        chat_files = read_chat_files(Path(config.tokenizer.file).parent)
+        settings["chat"] = {name: content.decode() for name, content in chat_files.items()}
+        settings["readable"] = [config.data.context_length, model.max_length]
     if data.train.weights:  # the store has to know where each corpus ends
         settings["corpora"] = data.train.num_parts
     if any(split.parses for split in data.splits):

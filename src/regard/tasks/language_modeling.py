@@ -20,6 +20,7 @@ from regard.data.lines import InvalidLines
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.readers import read_documents
+from regard.data.readers.jsonl import JsonLinesReader
 from regard.data.tokenizer import unknown_note
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
@@ -140,8 +141,14 @@ class LanguageModelingTask(NetworkTask):
         invalid: InvalidLines,
         count: ProgressCallback,
     ) -> Evaluation:
-        """Loss, perplexity and bits per byte of the text."""
+        """Loss, perplexity and bits per byte of the text; for conversations, the loss of the assistant's tokens."""
         check_text_corpus(model, corpus, self.noun)
+        if self.name == LanguageModelingTask.name and JsonLinesReader.matches(corpus.files[0]):
+            from regard.data.conversations import holds_conversations
+            from regard.tasks.chat import ChatTask
+
+            if holds_conversations(corpus.files):
+                return ChatTask().evaluate(model, corpus, options, invalid, count)
         context = (
             check_context(model, options.context_length) or model.config.model.max_length or DEFAULT_CONTEXT_LENGTH
         )
@@ -189,14 +196,14 @@ class BoundLanguageModeling:
         self.context_length = context_length(config)
         self._valid, self._test = prepared.valid, prepared.test
         self._separate = config.data.documents == "separate"
-        (column,) = prepared.train.store.columns
-        batches = PackedBatches if self._separate else BlockBatches
-        training = config.training
-        weights = prepared.train.weights(config.data.train)
-        self._source = batches(
-            column, self.context_length, training.batch_tokens, config.tokens, training.seed, weights
-        )
+        self._source = self._training_batches(prepared.train)
         self._flops = FlopCounter(network)
+
+    def _training_batches(self, split: PreparedSplit) -> BlockBatches | PackedBatches:
+        (column,) = split.store.columns
+        batches = PackedBatches if self._separate else BlockBatches
+        training, weights = self.config.training, split.weights(self.config.data.train)
+        return batches(column, self.context_length, training.batch_tokens, self.config.tokens, training.seed, weights)
 
     def objective(self) -> "Objective[Any]":
         """Predict each token from those before it."""
@@ -217,7 +224,7 @@ class BoundLanguageModeling:
         lengths = row_lengths(spans)
 
         def gather(rank: int, world_size: int) -> "TokenBatch":
-            return _tensors(self._source.batch(spans, rank, world_size))
+            return token_batch(self._source.batch(spans, rank, world_size))
 
         return LazyBatch(len(lengths), int(lengths.sum()), [torch.from_numpy(lengths)], gather)
 
@@ -266,7 +273,7 @@ class BoundLanguageModeling:
         source = validation_source(column, self.context_length, tokens, self.config.tokens, separate=self._separate)
         for spans in self.share.own(source.plan(0)):
             check()
-            yield _tensors(source.batch(spans)).to(device)
+            yield token_batch(source.batch(spans)).to(device)
 
     def _bytes(self, split: PreparedSplit) -> int:
         """The size of the text in bytes of UTF-8."""
@@ -294,7 +301,8 @@ class BoundLanguageModeling:
             yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(sampler.generated(0)))
 
 
-def _tensors(batch: LanguageBatch) -> "TokenBatch":
+def token_batch(batch: LanguageBatch) -> "TokenBatch":
+    """Return a batch as tensors, which share its memory."""
     import torch
 
     from regard.training.batches import TokenBatch

@@ -192,7 +192,7 @@ class CausalLMObjective(Objective[DecoderNetwork | EncoderDecoderNetwork]):
         hidden = self.network.decode(
             batch.target, memory, mask=mask, features=batch.features_of("features")
         )  # (B, T, C)
-        return _select(mask, hidden, batch.labels)
+        return select_positions(mask, hidden, batch.labels)
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
         """The loss of predictions from these states."""
@@ -222,7 +222,7 @@ class BidirectionalLMObjective(Objective[BidirectionalLanguageModel]):
         """The states of both directions at all tokens (N, C), and the next and the current token (N, 2)."""
         mask = batch.mask_of("target_mask")
         hidden = self.network.bidirectional_states(batch.target, batch.labels, mask, batch.features_of("features"))
-        return _select(mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
+        return select_positions(mask, hidden, torch.stack([batch.labels, batch.target], dim=-1))
 
 
 class MaskedLMObjective(Objective[EncoderNetwork]):
@@ -237,7 +237,7 @@ class MaskedLMObjective(Objective[EncoderNetwork]):
     def states(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """The encoder states at all masked tokens (N, C), and the original tokens (N,)."""
         memory = self.network.encode(batch.ids, batch.mask_of("mask"))
-        return _select(batch.mask_of("selected"), memory.states, batch.original)
+        return select_positions(batch.mask_of("selected"), memory.states, batch.original)
 
 
 class LabelObjective(Objective[EncoderNetwork]):
@@ -267,7 +267,7 @@ class LabelObjective(Objective[EncoderNetwork]):
         labeled = batch.mask_of("labeled")
         assert labeled is not None
         if self.per_word:
-            return _select(labeled, memory.states, batch.labels)
+            return select_positions(labeled, memory.states, batch.labels)
         return self.network.pool(memory), batch.labels.flatten().index_select(0, labeled.slots)
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
@@ -304,7 +304,7 @@ def training_objective(objective: Objective[Any], training: TrainingConfig) -> O
     return RDrop(objective, training.rdrop) if training.rdrop else objective
 
 
-def _select(mask: PaddingMask | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def select_positions(mask: PaddingMask | None, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """States (B, T, …) and targets (B, T, …) at the positions where the mask (B, T) is True, or at all positions."""
     states, targets = states.flatten(0, 1), targets.flatten(0, 1)
     if mask is None or mask.is_full:

@@ -12,6 +12,7 @@ from typing import Any
 from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_toml, validate_sources
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
+from regard.data.chat_files import read_chat_files
 from regard.data.corpus_scan import ReportProgress, corpus_scan
 from regard.data.datasets import save_dataset
 from regard.data.lines import STANDARD_INPUT
@@ -20,7 +21,7 @@ from regard.data.remote import file_exists, is_url
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.files import read_regular_file
-from regard.models.folder_files import TOKENIZER_FILE
+from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
 from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
@@ -114,6 +115,8 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
     if config.training.start_from is not None:
         check_same_network(config, sources)
         run.write(TOKENIZER_FILE, start_tokenizer(config.training.start_from))
+        for name, content in read_chat_files(resolve_model_folder(config.training.start_from)).items():
+            run.write(name, content.decode())
     elif config.tokenizer.file is not None:
         sources = [*sources[:1], _tokenizer_source(Path(config.tokenizer.file)), *sources[1:]]
         config = _provisional_config(sources) if request.automatic else validate_sources(sources)

@@ -27,7 +27,7 @@ class JsonLinesReader(Reader):
 
     def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
         """Yield the pairs of source and target; keys that are not set are found in the first record."""
-        records = _records(file, invalid)
+        records = read_records(file, invalid)
         first = next(records, None)
         if first is None:
             return
@@ -45,8 +45,13 @@ class JsonLinesReader(Reader):
     def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
         """Yield each `text` as a document."""
         keys = (self.columns.get("text", "text"),)
+<<<<<<< HEAD
         for line, record in _records(file, invalid):
             fields = _texts(line, record, keys, ("text",), invalid)
+=======
+        for line, record in read_records(file, invalid):
+            fields = _texts(line, record, keys, invalid)
+>>>>>>> 4316ddd (tasks: fine-tune on conversations, and on preferences by DPO)
             if fields is not None:
                 yield iter(fields)
 
@@ -56,7 +61,7 @@ class JsonLinesReader(Reader):
             (self.columns[role],) if role in self.columns else names
             for role, names in (("label", LABEL_NAMES), ("text", TEXT_NAMES))
         )
-        for line, record in _records(file, invalid):
+        for line, record in read_records(file, invalid):
             label, text, second = (_field(record, names) for names in (label_names, text_names, SECOND_NAMES))
             if label is None or text is None:
                 missing = label_names[0] if label is None else text_names[0]
@@ -81,7 +86,7 @@ class JsonLinesReader(Reader):
         return self.columns.get("source", source), self.columns.get("target", target)
 
 
-def _records(file: str, invalid: InvalidLines) -> Iterator[tuple[Line, dict[str, Any]]]:
+def read_records(file: str, invalid: InvalidLines) -> Iterator[tuple[Line, dict[str, Any]]]:
     """Yield the objects of the lines that are JSON; an empty object for any other JSON."""
     for line in read_lines(file, invalid):
         if line.text is None:
