@@ -1,11 +1,14 @@
 """Predicted and measured training steps on this CPU: does the cost model of `regard plan` hold?
 
     python benchmarks/plan.py                # tiny, small and a GPT in one process; tiny also in two (gloo)
+    python benchmarks/plan.py --save         # also store them in tests/training/measured_steps.json
+    python benchmarks/plan.py --stored       # predict the stored steps, which a test does too
 
 Each network is trained in fresh processes with one thread each, on random words in sentences as long as real ones. The
 time is that of the processor (`time.process_time`), which other programs change little; memory is the growth of the
-process since PyTorch was loaded. The rates of the cost model are measured in the same process, on tensors that have
-nothing to do with the networks.
+process since PyTorch was loaded. The rates of the cost model, such as that of a large matrix product, are measured in
+the same process before and after the steps, and the better of both counts: on tensors that have nothing to do with the
+networks. They are stored with the steps.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -25,10 +29,10 @@ from typing import Any
 import torch
 from common import SPIN_COUNT, print_markdown
 
-from regard.config import Config
+from regard.config import ConfigSource, validate_sources
 from regard.data.batching import DataPosition
 from regard.machine import keep_freed_memory
-from regard.training.device_specs import measure_cpu
+from regard.training.device_specs import Device, measure_cpu
 from regard.training.distributed import joined_process_group
 from regard.training.layout_plan import LayoutPlan
 from regard.training.planner import make_plan
@@ -38,14 +42,16 @@ from training import MODELS, make_task, write_corpus
 
 RUNS = (("tiny", 1), ("small", 1), ("gpt", 1), ("tiny", 2))  # network and processes
 MIB = 2**20
+STORED = Path(__file__).resolve().parents[1] / "tests" / "training" / "measured_steps.json"
 
 
 def measure(name: str, steps: int, warmup: int) -> dict[str, Any]:
-    """Train a network in this process and others that torchrun started, then predict the same step."""
+    """Train a network in this process and others that torchrun started; return the costs and what predicts them."""
     torch.set_num_threads(1)
     keep_freed_memory()
     times = []
     with TemporaryDirectory() as folder, joined_process_group() as process_group:
+        before = measure_cpu(threads=1)
         store = write_corpus(Path(folder) / "store", MODELS[name])
         _load_libraries()
         start_memory = _resident()
@@ -56,27 +62,49 @@ def measure(name: str, steps: int, warmup: int) -> dict[str, Any]:
             trainer.step()
             times.append(time.process_time() - started)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - start_memory
+        device = _faster(before, measure_cpu(threads=1))
         batches: list[Any] = [batch.shard(0, 1) for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
         processes = process_group.world_size
     rows = sum(len(batch.target) for batch in batches) / len(batches)
-    length = sum(batch.targets for batch in batches) / len(batches) / rows
-    most = max(batch.target.numel() for batch in batches)
     return {
-        "rows": rows,
-        "length": length,
-        "measured": median(times[warmup:]),
-        "predicted": predict(task.config, rows * length, length, processes).seconds,
-        "measured_memory": memory,
-        "predicted_memory": predict(task.config, most, length, processes).memory,
+        "network": name,
+        "settings": {
+            "model": task.config.model.model_dump(mode="json"),
+            "training": {"precision": "float32", "label_smoothing": task.config.training.label_smoothing},
+        },
+        "device": asdict(device),
+        "processes": processes,
+        "rows": round(rows, 1),
+        "length": round(sum(batch.targets for batch in batches) / len(batches) / rows, 2),
+        "largest_batch": max(batch.target.numel() for batch in batches),
+        "seconds": round(median(times[warmup:]), 4),
+        "memory": memory,
     }
 
 
-def predict(config: Config, tokens: float, length: float, processes: int) -> LayoutPlan:
-    """Return the plan of ddp, or of a single process, for a batch of this size."""
-    longest = math.ceil(length)
-    training = config.training.model_copy(update={"batch_tokens": round(tokens / longest) * longest})
-    plan = make_plan(config.model_copy(update={"training": training}), measure_cpu(threads=1), processes, longest)
-    return plan.layouts[0]
+def _faster(one: Device, other: Device) -> Device:
+    """Combine two measurements of a device: other programs can only make it slower."""
+    return replace(
+        one,
+        peaks={name: max(rate, other.peaks[name]) for name, rate in one.peaks.items()},
+        rates={name: max(rate, other.rates[name]) for name, rate in one.rates.items()},
+        bandwidth=max(one.bandwidth, other.bandwidth),
+        link=max(one.link, other.link),
+        seconds_per_call=min(one.seconds_per_call, other.seconds_per_call),
+    )
+
+
+def predict(run: dict[str, Any]) -> tuple[float, float]:
+    """Return seconds and bytes of ddp, or of a single process, for a measured step; memory is of the largest batch."""
+    config, device = validate_sources([ConfigSource("a measured step", run["settings"])]), Device(**run["device"])
+    length = math.ceil(run["length"])
+
+    def plan(tokens: float) -> LayoutPlan:
+        training = config.training.model_copy(update={"batch_tokens": max(1, round(tokens / length)) * length})
+        chosen = config.model_copy(update={"training": training})
+        return make_plan(chosen, device, run["processes"], length).layouts[0]
+
+    return plan(run["rows"] * run["length"]).seconds, plan(run["largest_batch"]).memory
 
 
 def _load_libraries() -> None:
@@ -108,6 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="store the measured steps for the tests")
+    parser.add_argument("--stored", action="store_true", help="measure nothing; predict the steps that were stored")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -115,16 +145,22 @@ def main() -> None:
         if os.environ.get("RANK", "0") == "0":
             print(json.dumps(result))
         return
-    header = ("network", "processes", "batch", "measured s", "predicted s", "ratio")
+    if options.stored:
+        runs = json.loads(STORED.read_text())
+    else:
+        runs = [run_in_processes(name, processes, options.steps, options.warmup) for name, processes in RUNS]
+    if options.save:
+        STORED.write_text(json.dumps(runs, indent=1) + "\n")
+    header = ("network", "processes", "batch", "matmul GFLOP/s", "measured s", "predicted s", "ratio")
     rows = [(*header, "measured MiB", "predicted MiB", "ratio")]
-    for name, processes in RUNS:
-        result = run_in_processes(name, processes, options.steps, options.warmup)
-        seconds, memory = ((result[f"measured{kind}"], result[f"predicted{kind}"]) for kind in ("", "_memory"))
+    for run in runs:
+        seconds, memory = predict(run)
         rows.append(
             (
-                *(name, str(processes), f"{result['rows']:.0f} × {result['length']:.0f}"),
-                *(f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", f"{seconds[1] / seconds[0]:.2f}"),
-                *(f"{memory[0] / MIB:.0f}", f"{memory[1] / MIB:.0f}", f"{memory[1] / memory[0]:.2f}"),
+                *(run["network"], str(run["processes"]), f"{run['rows']:.0f} × {run['length']:.0f}"),
+                f"{run['device']['peaks']['float32'] / 1e9:.0f}",
+                *(f"{run['seconds']:.3f}", f"{seconds:.3f}", f"{seconds / run['seconds']:.2f}"),
+                *(f"{run['memory'] / MIB:.0f}", f"{memory / MIB:.0f}", f"{memory / run['memory']:.2f}"),
             )
         )
     print_markdown(rows)

@@ -1,14 +1,26 @@
 """The planner: memory and communication follow from formulas, and its trace is what the network computes."""
 
+import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
-from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, MuonConfig, TrainingConfig, load_config
+from regard.config import (
+    Config,
+    ConfigSource,
+    DecoderOnlyConfig,
+    LearnedPositionsConfig,
+    MuonConfig,
+    TrainingConfig,
+    load_config,
+    validate_sources,
+)
 from regard.errors import ConfigError
 from regard.models import build
 from regard.models.assembly import build_meta
@@ -276,6 +288,31 @@ def test_commands() -> None:
         "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 --nproc-per-node 8 -m regard train "
         "gpt.toml --out runs/gpt --set training.parallel=fsdp --set training.parallel.tensor_size=2"
     )
+
+
+# --- measured steps ---------------------------------------------------------------------------------------------------
+
+MEASURED = json.loads((Path(__file__).parent / "measured_steps.json").read_text())  # by benchmarks/plan.py
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", MEASURED, ids=[f"{run['network']}-{run['processes']}" for run in MEASURED])
+def test_predicted_steps_are_those_that_were_measured(run: dict[str, Any]) -> None:
+    """From the measured rates of the same processor: seconds within 25%, memory within 30%."""
+    settings = validate_sources([ConfigSource("a measured step", run["settings"])])
+    device, length = Device(**run["device"]), math.ceil(run["length"])
+
+    def planned(tokens: float) -> LayoutPlan:
+        batch = {"batch_tokens": round(tokens / length) * length}
+        training = settings.training.model_copy(update=batch)
+        chosen = settings.model_copy(update={"training": training})
+        return make_plan(chosen, device, run["processes"], length).layouts[0]
+
+    mean = planned(run["rows"] * run["length"])
+    assert mean.seconds == pytest.approx(run["seconds"], rel=0.25)
+    utilization = mean.flops / run["seconds"] / mean.peak_flops
+    assert mean.utilization == pytest.approx(utilization, rel=0.3)
+    assert planned(run["largest_batch"]).memory == pytest.approx(run["memory"], rel=0.3)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
