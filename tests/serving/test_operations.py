@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from starlette.testclient import TestClient
 
@@ -126,6 +127,22 @@ class TestRequestIds:
             server.get("/health", headers={"x-request-id": request_id, "host": "evil.example"}),
         ):
             assert response.headers.get_list("x-request-id") == [request_id]
+
+    def test_clients_read_the_id_of_an_error_from_the_header(self, server: RunningServer) -> None:
+        headers = {"X-Request-ID": "ticket-8"}
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, default_headers=headers)
+        for model, status in (("writer", 400), ("none", 404)):
+            with pytest.raises(openai.APIStatusError) as error:
+                client.completions.create(model=model, prompt="w4", best_of=300)
+            assert (error.value.status_code, error.value.request_id) == (status, "ticket-8")
+
+    def test_the_openapi_document_has_the_header(self, server: RunningServer) -> None:
+        operations = [
+            operation for path in server.get("/openapi.json").json()["paths"].values() for operation in path.values()
+        ]
+        responses = [response for operation in operations for response in operation["responses"].values()]
+        assert len(responses) > 20
+        assert all("X-Request-ID" in response["headers"] for response in responses)
 
     @pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "<b>", 'a"b', "\x80\xff"])
     def test_other_ids_are_replaced(self, server: RunningServer, request_id: str) -> None:

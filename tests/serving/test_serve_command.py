@@ -4,6 +4,7 @@ import errno
 import gc
 import json
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -69,6 +70,15 @@ def test_a_second_interrupt_exits_at_once(model_folders: dict[str, Path]) -> Non
         process.kill()
         process.communicate()
     assert (process.returncode, out, err) == (130, "", "regard: stopped; unfinished requests are lost.\n")
+
+
+def test_a_server_that_cannot_start_logs_json(tmp_path: Path) -> None:
+    done = regard("serve", tmp_path / "none", "--port", "0", "--log-format", "json")
+    assert (done.code, done.out) == (3, "")
+    (line,) = done.err.splitlines()
+    content = json.loads(line)
+    assert (content["level"], content["process"]) == ("error", os.getpid())
+    assert content["message"] == f"{tmp_path / 'none'}: does not exist; give the path of a model folder, or of a run."
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ class RunningWorkers:
         for line in self.process.stderr:
             if " at http://" in line:
                 self.url = line.split(" at ")[1].split()[0]
-            self.lines.append(json.loads(line) if line.startswith("{") else {"message": line})
+            self.lines.append(json.loads(line))
 
     def logged(self, text: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if text in line["message"]]
@@ -88,7 +88,7 @@ def running(model_folders: dict[str, Path]) -> Iterator[RunningWorkers]:
     running = RunningWorkers(process)
     try:
         wait_until(lambda: running.url or process.poll() is not None, START_SECONDS)
-        assert running.lines[-1]["message"] == f"regard: en-it (en-it) at {running.url} with 2 workers (Ctrl-C stops)\n"
+        assert running.lines[-1]["message"] == f"en-it (en-it) at {running.url} with 2 workers (Ctrl-C stops)"
         yield running
         process.send_signal(signal.SIGTERM)
         assert process.wait(TEST_TIMEOUT) == 0

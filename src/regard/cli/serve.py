@@ -142,7 +142,8 @@ def run(
     check_choice("--log-format", log_format, LOG_FORMATS)
     if beam is not None and beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; lower --beam, or raise --max-beam.")
-    with _prepared(workers, threads):  # before the imports, some of which read the environment
+    # before the imports, some of which read the environment
+    with _errors_in_format(log_format), _prepared(workers, threads):
         from regard.serving.access import read_api_key, resolve_access
         from regard.serving.limits import Limits
         from regard.serving.loaded_models import check_arguments, load_models
@@ -220,6 +221,21 @@ def _prepared(workers: int, threads: int | None) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextmanager
+def _errors_in_format(log_format: str) -> Iterator[None]:
+    """Write the error that ends the server as JSON if its log is JSON: programs that collect logs parse every line."""
+    from regard.errors import RegardError
+
+    try:
+        yield
+    except RegardError as error:
+        if log_format != "json":
+            raise
+        record = {"levelno": logging.ERROR, "levelname": "ERROR", "msg": str(error)}
+        print_text(JsonFormatter().format(logging.makeLogRecord(record)), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
 
 
 class JsonFormatter(logging.Formatter):

@@ -23,6 +23,7 @@ from regard.serving.service import Service
 from regard.version import __version__
 
 WEB = Path(__file__).parent / "web"  # files for browsers
+REQUEST_ID_HEADER = {"description": "Id of the request in the server's log.", "schema": {"type": "string"}}
 GZIP_LEVEL = 4  # responses are local or small; higher levels cost more time than they save
 
 
@@ -88,7 +89,7 @@ def build_app(service: Service, web: Path = WEB) -> FastAPI:
 
 
 def _describe_choices(app: FastAPI, service: Service) -> None:
-    """Complete the generated OpenAPI document: names of the served models and languages as choices, no status 422.
+    """Complete the generated OpenAPI document: names of models and languages, the id's header, no status 422.
 
     Request models name the ability that their `model` field needs as `x-ability`. Invalid requests get 400.
     """
@@ -101,6 +102,8 @@ def _describe_choices(app: FastAPI, service: Service) -> None:
             for operations in document["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
+                    for response in operation["responses"].values():
+                        response.setdefault("headers", {})["X-Request-ID"] = REQUEST_ID_HEADER
                     for content in operation.get("requestBody", {}).get("content", {}).values():
                         _add_choices(content["schema"], service)
             for schema in document["components"]["schemas"].values():
