@@ -7,7 +7,8 @@ Generates sentence pairs of random words with the frequencies of a language (Zip
 plans one epoch in a process of its own. Memory is the sum of the proportional set sizes (PSS) of all processes of the
 preparation, at its highest, without the pages of files that the system keeps in its cache; on systems without
 /proc/PID/smaps_rollup it is the highest resident size of a single process. With --kill the preparation is killed once
-(SIGKILL) when half of its shards are finished, and resumed.
+(SIGKILL) when half of its shards are finished, and resumed; shards that were finished must not be written again. A
+corpus of fewer than 16 shards is cut into 16 smaller ones for that.
 """
 
 import argparse
@@ -25,8 +26,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from common import print_markdown, run_in_process
 
+from regard.data.shards import SHARD_EXAMPLES
+
 VOCABULARY = 100_000
 WORDS_PER_CHUNK = 100_000
+KILL_SHARDS = 16  # at least, with --kill
+COMMAND = "from regard.data import shards; shards.SHARD_EXAMPLES = {}; from regard.cli import main; main()"
 MB = 2**20
 
 
@@ -64,29 +69,37 @@ def memory_of_group(process: int) -> int:
     return total
 
 
-def prepare(corpus: Path, out: Path, workers: int | None, *, kill: bool) -> dict[str, float]:
+def prepare(corpus: Path, out: Path, pairs: int, workers: int | None, *, kill: bool) -> dict[str, float]:
     """Run `regard prepare`, and measure it."""
-    command = [sys.executable, "-m", "regard", "prepare", "translation", "--data", str(corpus), "--out", str(out)]
-    command += ["--quiet", *(["--workers", str(workers)] if workers else [])]
+    shard = min(SHARD_EXAMPLES, pairs // KILL_SHARDS) if kill else SHARD_EXAMPLES
+    command = [sys.executable, "-c", COMMAND.format(shard), "prepare", "translation"]
+    command += ["--data", str(corpus), "--out", str(out), "--quiet"]
+    command += ["--workers", str(workers)] if workers else []
     started, peak, killed = time.monotonic(), 0, 0.0
+    finished: dict[Path, int] = {}  # when the shards that were there before the kill were written
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    expected = max(1, sum(1 for _ in corpus.open("rb")) // 2**16) // 2
     while process.poll() is None:
         peak = max(peak, memory_of_group(process.pid))
-        if kill and not killed and len(list(out.glob("*/shards/train/*"))) >= max(1, expected):
+        written = [path for path in out.glob("*/shards/train/*.safetensors") if not path.name.startswith(".")]
+        if kill and not killed and len(written) >= pairs // shard // 2:
             process.send_signal(signal.SIGKILL)
             process.wait()
-            killed = time.monotonic() - started
+            killed, finished = time.monotonic() - started, {path: path.stat().st_mtime_ns for path in written}
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(0.2)
+        elif any(path.exists() and path.stat().st_mtime_ns != before for path, before in finished.items()):
+            sys.exit("a shard that was finished before the kill was written again")
+        time.sleep(0.2 if shard == SHARD_EXAMPLES else 0.05)
     if process.returncode:
         sys.exit(f"regard prepare failed with exit code {process.returncode}")
+    if kill and not killed:
+        sys.exit("the preparation ended before it could be killed; use more --pairs")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": time.monotonic() - started,
         "processor": used.ru_utime + used.ru_stime,
         "peak": peak or used.ru_maxrss * 1024,
         "killed": killed,
+        "shards": len(finished),
     }
 
 
@@ -146,7 +159,7 @@ def main() -> None:
         corpus, out = folder / "pairs.tsv", folder / "prepared"
         if not corpus.exists():
             generate(corpus, options.pairs)
-        measured = prepare(corpus, out, options.workers, kill=options.kill)
+        measured = prepare(corpus, out, options.pairs, options.workers, kill=options.kill)
         (prepared,) = [path for path in out.iterdir() if path.is_dir()]
         size = sum(path.stat().st_size for path in prepared.rglob("*") if path.is_file())
         planned = run_in_process(__file__, [str(prepared)])
@@ -163,7 +176,8 @@ def main() -> None:
             ("finding its last batch again", f"{planned['resumed']:.1f} s"),
         ]
         if measured["killed"]:
-            rows.append(("killed after", f"{measured['killed']:,.0f} s"))
+            kept = f"{measured['killed']:,.0f} s, with {measured['shards']:,} finished shards, which were kept"
+            rows.append(("killed after", kept))
         print_markdown([("", "measured"), *rows])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from device_checks import objective_and_batch
 from family import DECODERS, ENCODERS, FAMILY, RECURRENT
-from regard.config import TrainingConfig
+from regard.config import ATTENTION, POSITIONS, TrainingConfig, TransformerConfig
 from regard.errors import ConfigError
 from regard.models import build
 from regard.nn import cpu
@@ -18,11 +18,17 @@ from regard.nn.transformer import Stack
 from regard.training.environment import configure_layers
 
 COMPILED = ["encoder-decoder", "decoder-only, rotary in halves"]
-SPARSE = [
+OTHERS = [  # with the two above: every attention kernel and every position scheme
     "encoder-decoder, BigBird",
     "encoder-decoder, Linformer",
     "encoder-decoder, window",
     "decoder-only, grouped-query, ALiBi, window",
+    "decoder-only, learned positions",
+    "decoder-only, no feed-forward",
+    "decoder-only, relative per head",
+    "encoder-decoder, syntax per head, window",
+    "decoder-only, normalized queries and keys, squared ReLU, capped logits",
+    "decoder-only, wide heads, YaRN, window in some layers",
 ]
 
 
@@ -91,13 +97,21 @@ def test_a_compiled_block_is_one_graph_with_the_same_gradients(name: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of torch.compile
-@pytest.mark.parametrize("name", SPARSE)
-def test_a_compiled_block_with_sparse_attention_is_one_graph(name: str) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_compiled_block_with_any_attention_and_positions_is_one_graph(name: str) -> None:
     torch._dynamo.reset()
     with cpu.disabled():
         plain, compiled = gradients(name), gradients(name, compile_options={"backend": "eager", "fullgraph": True})
     for a, b in zip(plain, compiled, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_all_kernels_and_position_schemes_are_compiled() -> None:
+    models = [FAMILY[name] for name in (*COMPILED, *OTHERS)]
+    compiled = [model for model in models if isinstance(model, TransformerConfig)]
+    for name, registry in (("attention", ATTENTION), ("positions", POSITIONS)):
+        own = {kind for kind, config in registry.items() if config.__module__.startswith("regard.")}  # no plugins
+        assert {getattr(model, name).kind for model in compiled} == own
 
 
 @pytest.mark.slow
