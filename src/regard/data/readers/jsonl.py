@@ -45,13 +45,8 @@ class JsonLinesReader(Reader):
     def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
         """Yield each `text` as a document."""
         keys = (self.columns.get("text", "text"),)
-<<<<<<< HEAD
-        for line, record in _records(file, invalid):
-            fields = _texts(line, record, keys, ("text",), invalid)
-=======
         for line, record in read_records(file, invalid):
-            fields = _texts(line, record, keys, invalid)
->>>>>>> 4316ddd (tasks: fine-tune on conversations, and on preferences by DPO)
+            fields = _texts(line, record, keys, ("text",), invalid)
             if fields is not None:
                 yield iter(fields)
 
