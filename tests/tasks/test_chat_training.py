@@ -163,7 +163,7 @@ def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     data, valid = write(folder / "train.jsonl", conversations(30)), write(folder / "valid.jsonl", conversations(7))
     out = folder / "run"
-    options = ("--data", data, "--valid", valid, "--from", base, "--out", out, *LORA)
+    options: list[str | Path] = ["--data", data, "--valid", valid, "--from", base, "--out", out, *LORA]
     done = regard("train", "chat", *options, *SETTINGS)
     assert done.code == 0, done.err
     assert "Validation (step 4): loss" in done.out
@@ -194,7 +194,7 @@ def test_a_chat_template_goes_with_the_model(base: Path, tuned: Path, tmp_path: 
         (model / path.name).write_bytes(path.read_bytes())
     template = "{% for message in messages %}{{ message.role }}>{{ message.content }}\n{% endfor %}"
     (model / "chat_template.jinja").write_text(template + "{% if add_generation_prompt %}assistant>{% endif %}")
-    options = ("--data", tuned.parent / "train.jsonl", "--from", model, "--out", tmp_path / "run")
+    options: list[str | Path] = ["--data", tuned.parent / "train.jsonl", "--from", model, "--out", tmp_path / "run"]
     done = regard("train", "chat", *options, *SETTINGS, "--set", "training.steps=1", "--set", "validation.every=1")
     assert done.code == 0, done.err
     assert (tmp_path / "run" / "best" / "chat_template.jinja").read_text().startswith(template)
@@ -346,7 +346,18 @@ def test_an_answer_is_the_last_turn_only(template: ChatTemplate, base: Path) -> 
 def test_preferences_are_learned_from_the_command_line(base: Path, tmp_path: Path, lora: tuple[str, ...]) -> None:
     data = write(tmp_path / "pairs.jsonl", preferences(40))
     valid = write(tmp_path / "valid.jsonl", preferences(6))
-    options = ("--data", data, "--valid", valid, "--from", base, "--out", tmp_path / "run", *SETTINGS, *lora)
+    options: list[str | Path] = [
+        "--data",
+        data,
+        "--valid",
+        valid,
+        "--from",
+        base,
+        "--out",
+        tmp_path / "run",
+        *SETTINGS,
+        *lora,
+    ]
     done = regard("train", "dpo", *options, "--set", "training.schedule.learning_rate=0.01")
     assert done.code == 0, done.err
     (scores,) = [line["valid"] for line in lines(tmp_path / "run") if "valid" in line]
@@ -379,7 +390,7 @@ def test_malformed_preferences(base: Path, tmp_path: Path, record: object, fact:
 
 def test_settings_that_preferences_cannot_use(base: Path, tmp_path: Path) -> None:
     data = write(tmp_path / "pairs.jsonl", preferences(4))
-    options = ("--data", data, "--from", base, "--out", tmp_path / "run", *SETTINGS)
+    options: list[str | Path] = ["--data", data, "--from", base, "--out", tmp_path / "run", *SETTINGS]
     done = regard("train", "dpo", *options, "--set", "training.rdrop=1", "--set", "model.dropout=0.1")
     assert done.code == 2
     assert "training.rdrop cannot be used for preference pairs" in done.err

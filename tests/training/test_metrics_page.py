@@ -60,7 +60,7 @@ def metrics_of(task: str, folder: Path) -> list[dict[str, Any]]:
             (folder / "base").mkdir()
             metrics_of("gpt", folder / "base")
             question, answer = ({"role": role, "content": "the dog"} for role in ("user", "assistant"))
-            chat = {"messages": [question, answer]}
+            chat: dict[str, Any] = {"messages": [question, answer]}
             if task == "dpo":
                 chat = {"messages": [question], "chosen": "the dog", "rejected": "a cat"}
             data = folder / "chats.jsonl"
