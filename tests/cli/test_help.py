@@ -1,5 +1,6 @@
 """`--help` of every command: descriptions, panels and examples; and `--plugin`."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -64,12 +65,14 @@ def test_every_command_has_examples_with_existing_options(path: tuple[str, ...])
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_shows_panels_and_examples(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     text = regard(*path, "--help").out
     for parameter in COMMANDS[path].params:
         if isinstance(parameter, typer.core.TyperOption):
             assert f"─ {parameter.rich_help_panel} ─" in text
+            for name in (*parameter.opts, *parameter.secondary_opts):
+                assert re.search(rf"(?<![\w-]){name}(?![\w-])", text), "names are not cut short"
     assert "Example" in text
     assert f"$ regard {' '.join(path)}" in text or f"| regard {' '.join(path)}" in text
 

@@ -175,13 +175,21 @@ class LazyCommands(MutableMapping[str, Any]):
 
 @contextmanager
 def _plain_help(owner: Any, parameters: Any, *commands: Any) -> Iterator[None]:
-    """Escape brackets in all texts of a help page and hide the type of flags, and restore both."""
+    """Escape brackets in all texts of a help page and hide the type of flags, and restore all.
+
+    The opposite of a flag is named after its description: a column of its own would cut names short.
+    """
     from rich.markup import escape
 
     changes: list[tuple[Any, str, Any]] = []
     for part in {id(part): part for part in (owner, *commands, *parameters)}.values():
+        opposite = ", ".join(part.secondary_opts) if isinstance(part, TyperOption) else ""
+        if opposite:
+            changes.append((part, "secondary_opts", []))
         changes += [
-            (part, name, escape(text)) for name in ("help", "epilog") if (text := getattr(part, name, None)) is not None
+            (part, name, escape(f"{text} Opposite: {opposite}." if opposite else text))
+            for name in ("help", "epilog")
+            if (text := getattr(part, name, None)) is not None
         ]
         if isinstance(part, TyperOption) and part.is_flag and part.metavar is None:
             changes.append((part, "metavar", ""))
