@@ -83,8 +83,10 @@ def test_the_run_folder_has_all_files(learned: Path) -> None:
     assert set(json.loads((learned / "outputs.json").read_text())) == {"best", "worst", "random"}
     assert "BLEU" in (learned / "report.html").read_text()
     files = {"config.json", "domain.json", "model.safetensors", "tokenizer.json", "README.md"}
-    assert {path.name for path in (learned / "last").iterdir()} == files
-    assert {path.name for path in (learned / "best").iterdir()} == files
+    for name in ("last", "best"):
+        assert {path.name for path in (learned / name).iterdir()} == files
+        with safetensors.safe_open(learned / name / "model.safetensors", "pt") as weights:
+            assert "crc32" in weights.metadata(), "flipped bits are noticed on load"
 
 
 def test_the_files_of_a_model_follow_from_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

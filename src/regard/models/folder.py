@@ -113,7 +113,7 @@ def save(
                 write_model_weights(temporary, named_tensors(network), shard_bytes)
             else:
                 (temporary / ADAPTER_FILE).write_text(adapter.to_json(), "utf-8")
-                _save_tensors(_contiguous(trained_tensors(network)), temporary / ADAPTER_WEIGHTS_FILE)
+                save_tensors(_contiguous(trained_tensors(network)), temporary / ADAPTER_WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
         raise ModelError(write_error_message(folder, error)) from None
 
@@ -251,11 +251,11 @@ def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes
         shards[-1][name] = tensor.contiguous()
         free -= tensor.nbytes
     if len(shards) == 1:
-        _save_tensors(shards[0], folder / WEIGHTS_FILE)
+        save_tensors(shards[0], folder / WEIGHTS_FILE)
         return
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     for file, shard in zip(files, shards, strict=True):
-        _save_tensors(shard, folder / file)
+        save_tensors(shard, folder / file)
     index = {
         "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
         "weight_map": {name: file for file, shard in zip(files, shards, strict=True) for name in shard},
@@ -263,7 +263,8 @@ def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes
     (folder / WEIGHTS_INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", "utf-8")
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of weights with a checksum."""
     save_file(tensors, path, {"format": "pt", CHECKSUM_KEY: NO_CHECKSUM})
     write_checksum(path)
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from regard.data.batching import DataPosition
 from regard.errors import RunError, RunFolderError
 from regard.files import atomic_path, check_regular_file, read_regular_file, write_error_message
-from regard.models.folder import trained_tensors
+from regard.models.folder import save_tensors, trained_tensors
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.optimizers import UpdateResult, single_optimizers
 
@@ -161,13 +161,16 @@ def remove_old_checkpoints(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file atomically."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file atomically: of a checkpoint with its metadata, or else weights with their checksum."""
     content = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            safetensors.save_file(content, temporary, dict(metadata))
+            if metadata is None:
+                save_tensors(content, temporary)
+            else:
+                safetensors.save_file(content, temporary, dict(metadata))
     except (OSError, SafetensorError) as error:
         then = ", then continue with --resume: what was saved before is intact"
         raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None

@@ -263,7 +263,7 @@ class RunFolder:
             save(folder, network, config, origin=origin, extra_files=extra_files, replace=True)
             return
         weights = WEIGHTS_FILE if network.adapter is None else ADAPTER_WEIGHTS_FILE
-        write_tensors(folder / weights, tensors, {"format": "pt"})
+        write_tensors(folder / weights, tensors)
         self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))
 
     def weights_path(self, step: int) -> Path:
@@ -277,7 +277,7 @@ class RunFolder:
 
     def save_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Save the weights of a step for averaging."""
-        write_tensors(self.weights_path(step), tensors, {"format": "pt"})
+        write_tensors(self.weights_path(step), tensors)
 
     def remove_partial_files(self) -> None:
         """Remove temporary files of processes that were killed while they wrote."""
