@@ -40,6 +40,15 @@ SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
 TEXT_FORMATS: tuple[TextFormat, ...] = get_args(TextFormat)
 
 
+def usual_spelling(name: str) -> str:
+    """Return a name as aliases are written.
+
+    >>> usual_spelling("Loss landscape"), usual_spelling("causal_mask")
+    ('loss-landscape', 'causal-mask')
+    """
+    return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+
+
 class Registry(Generic[T]):
     """Components of one kind, by name.
 
@@ -114,7 +123,7 @@ class Registry(Generic[T]):
         """
         if name in self:
             return name
-        usual = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+        usual = usual_spelling(name)
         return usual if usual in self else self.aliases.get(usual, name)
 
     def __iter__(self) -> Iterator[str]:

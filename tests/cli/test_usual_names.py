@@ -1,11 +1,13 @@
 """Usual names of concepts and networks lead to the right lab and the right task."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commands import regard
+from regard.cli.plot import ALIASES, PLOTS
 from regard.config import load_config
 from regard.labs import LABS
 from regard.registry import TASK_REGISTRY
@@ -26,6 +28,7 @@ LAB_NAMES = {
     "BigBird": "quadratic",
     "beam-search": "beams",
     "softmax": "scaling",
+    "KV cache": "memory",
 }
 TASK_NAMES = {
     "BERT": "masked",
@@ -39,6 +42,33 @@ TASK_NAMES = {
     "skip-gram": "word2vec",
     "bilm": "elmo",
 }
+
+
+PLOT_NAMES = {"Causal mask": "mask", "BigBird": "pattern", "soft-lookup": "lookup", "lstm_cell": "lstm", "rnn": "graph"}
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_names_in_the_docs_lead_to_a_lab_and_a_plot() -> None:
+    texts = [path.read_text("utf-8") for path in DOCS.rglob("*.md")]
+    labs, plots = (
+        {name for text in texts for name in re.findall(rf"`regard {command} ([a-z][\w-]*)", text)}
+        for command in ("lab", "plot")
+    )
+    assert len(labs) > 20
+    assert {LABS.resolve(name) for name in labs} <= {*LABS, "my-lab"}
+    assert {ALIASES.get(name, name) for name in plots} <= {*PLOTS}
+
+
+def test_usual_names_of_plots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for usual, name in PLOT_NAMES.items():
+        drawn = list[str]()
+        plot = replace(PLOTS[name], draw=lambda request, drawn=drawn: drawn.append(request.plot))
+        monkeypatch.setitem(PLOTS, name, plot)
+        monkeypatch.setattr("regard.plotting.save_figure", lambda *_: None)
+        assert regard("plot", usual, "-o", tmp_path / "a.png").code == 0
+        assert drawn == [name]
+    assert set(ALIASES.values()) <= {*PLOTS}
+    assert not {*ALIASES} & {*PLOTS}
 
 
 @pytest.mark.parametrize(("usual", "name"), LAB_NAMES.items())

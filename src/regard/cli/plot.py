@@ -21,6 +21,7 @@ from regard.cli.options import (
     usage_errors,
 )
 from regard.errors import ConfigError
+from regard.registry import usual_spelling
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,6 +147,29 @@ PLOTS = {
 }
 
 
+ALIASES = {
+    "word-alignment": "alignment",
+    "positional-encoding": "positions",
+    "positional-encodings": "positions",
+    "sinusoidal": "positions",
+    "causal-mask": "mask",
+    "look-ahead-mask": "mask",
+    "masking": "mask",
+    "bigbird": "pattern",
+    "linformer": "pattern",
+    "sliding-window": "pattern",
+    "sparse-attention": "pattern",
+    "hash-table": "lookup",
+    "soft-lookup": "lookup",
+    "gates": "lstm",
+    "lstm-cell": "lstm",
+    "computational-graph": "graph",
+    "rnn": "graph",
+    "unrolled-rnn": "graph",
+    "unrolling": "graph",
+}
+
+
 def run(
     plot: Annotated[
         str,
@@ -190,6 +214,8 @@ def run(
     """Plot attention weights, word alignment and head costs of a model, or how attention and recurrence work."""
     from regard.plotting import check_figure_path, save_figure
 
+    if plot not in PLOTS:
+        plot = ALIASES.get(usual_spelling(plot), plot)
     check_choice("PLOT", plot, tuple(PLOTS))
     options = {
         "--at": at,
