@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from regard.config import Config
@@ -55,6 +54,7 @@ class Int8Quality:
 def measure_int8_quality(int8: Path, float32: Path, config: Config) -> Int8Quality:
     """Compare two conversions of a language model, on the CPU."""
     import ctranslate2
+    import numpy as np
 
     exact, rounded = (
         ctranslate2.Generator(str(folder), compute_type=kind, intra_threads=1)
@@ -71,6 +71,8 @@ def measure_int8_quality(int8: Path, float32: Path, config: Config) -> Int8Quali
 
 def _texts(generator: Any, folder: Path, config: Config, names: list[str]) -> Iterator[list[str]]:
     """Yield the tokens of prompts with their greedy continuations."""
+    import numpy as np
+
     tokens, longest = config.tokens, config.model.max_length or 2**24
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE)) if (folder / TOKENIZER_FILE).exists() else None
     for number, prompt in enumerate(PROMPTS):
@@ -88,4 +90,6 @@ def _texts(generator: Any, folder: Path, config: Config, names: list[str]) -> It
 
 def _log_probabilities(generator: Any, text: list[str]) -> Any:
     """Return log-probabilities (T, V)."""
+    import numpy as np
+
     return np.array(generator.forward_batch([text], return_log_probs=True))[0].astype(np.float64)
