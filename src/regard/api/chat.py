@@ -1,7 +1,7 @@
 """`Model.chat`: answers in conversations, written with the chat template of the model."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -132,7 +132,12 @@ class ChatMethods(GenerationMethods):
         return texts if stream else "".join(texts)
 
     def chat_prompt(
-        self, messages: "Sequence[Message]", max_tokens: int | None = None, *, shorten: bool = True
+        self,
+        messages: "Sequence[Message]",
+        max_tokens: int | None = None,
+        *,
+        shorten: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> ChatPrompt:
         """Return a conversation as a prompt that fits into the context window with an answer of `max_tokens`.
 
@@ -140,10 +145,11 @@ class ChatMethods(GenerationMethods):
             messages: The conversation.
             max_tokens: Of the answer, which gets at most a quarter of the window at the cost of old turns.
             shorten: Leave out the oldest turns if the conversation is too long; otherwise that is an InputError.
+            variables: Further variables of the chat template, such as `tools`.
         """
         template, window = self.chat_template, self.config.context_window
         wanted = DEFAULT_ANSWER_TOKENS if max_tokens is None else max_tokens
-        ids = template.encode(messages, add_generation_prompt=True)
+        ids = template.encode(messages, add_generation_prompt=True, variables=variables)
         dropped = 0
         if window is not None:
             room = window - min(wanted, window // ANSWER_SHARE)
@@ -153,7 +159,8 @@ class ChatMethods(GenerationMethods):
                 if len(ids) <= room:
                     break
                 dropped = start - first
-                ids = template.encode([*messages[:first], *messages[start:]], add_generation_prompt=True)
+                kept = [*messages[:first], *messages[start:]]
+                ids = template.encode(kept, add_generation_prompt=True, variables=variables)
             if len(ids) >= window:
                 what = "last message" if shorten else "conversation"
                 raise InputError(
@@ -174,10 +181,15 @@ class ChatMethods(GenerationMethods):
         is_seeded: bool = True,
     ) -> Iterator[TextChunk]:
         """Yield an answer as it is generated, for callers that reuse an options object; see `generate_chunks`."""
-        options = prompt.options(options)
-        if engine == "auto" and find_spec("torch") is not None:
-            engine = "torch"
-        name = self.generation_engine([prompt.ids], options, engine=engine, is_seeded=is_seeded)
+        name = self.chat_engine(prompt, options, engine, is_seeded=is_seeded)
         if name == "torch" and self.prefix_cache is None:
             self.keep_prefixes()
-        return self.generate_chunks([prompt.ids], options, results, engine=name, precision=precision)
+        return self.generate_chunks([prompt.ids], prompt.options(options), results, engine=name, precision=precision)
+
+    def chat_engine(
+        self, prompt: ChatPrompt, options: GenerationOptions, engine: EngineName = "auto", *, is_seeded: bool = True
+    ) -> Literal["torch", "ctranslate2"]:
+        """Return the engine of a chat: "auto" is torch where it is installed, which computes only what is new."""
+        if engine == "auto" and find_spec("torch") is not None:
+            engine = "torch"
+        return self.generation_engine([prompt.ids], prompt.options(options), engine=engine, is_seeded=is_seeded)

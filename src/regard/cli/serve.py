@@ -124,6 +124,9 @@ def run(
     max_texts: Annotated[int, option(LIMITS_PANEL, min=1, help="Texts of a request.")] = 256,
     max_beam: Annotated[int, option(LIMITS_PANEL, min=1, help="Beam width of a request.")] = 16,
     max_tokens: Annotated[int, option(LIMITS_PANEL, min=1, help="Generated tokens per text.")] = 1_000,
+    prefix_cache_mb: Annotated[
+        int, option(LIMITS_PANEL, min=0, help="Memory for the beginnings of prompts, per language model; 0: none.")
+    ] = 256,
     log_format: Annotated[
         str, option(OUTPUT_PANEL, help="Format of the log: text, or json for one object per line.", metavar="NAME")
     ] = "text",
@@ -166,6 +169,7 @@ def run(
             max_texts=max_texts,
             max_beam=max_beam,
             max_tokens=max_tokens,
+            prefix_cache_mb=prefix_cache_mb,
             max_queue=max_queue,
             timeout=timeout,
             drain_seconds=drain_seconds,

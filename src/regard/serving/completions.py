@@ -278,6 +278,10 @@ class ChoiceStream:
         self._end = len(self._generation.prompt) if request.echo else 0  # of the text so far
         self._logprobs = None if request.logprobs is None else completion.logprobs_builder(row, self._end)
 
+    def start(self) -> dict[str, Any] | None:
+        """Return the choice before the generated text: the prompt, if it is returned."""
+        return self.prompt() if self._completion.request.echo else None
+
     def prompt(self) -> dict[str, Any]:
         """Return the prompt."""
         logprobs = None if self._logprobs is None else self._completion.prompt_logprobs(self._row)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import Model, load
+from regard.api.chat import ChatPrompt
 from regard.config import TagHeadConfig
 from regard.config.errors import did_you_mean
 from regard.data.encoder_batches import NUM_SPECIAL_TOKENS, TextOrPair
@@ -211,6 +213,7 @@ class LoadedModel:
         self.torch_lock = threading.Lock()
         """Held while the PyTorch network runs or is traced, because a trace records every forward pass."""
         self._loading = threading.Lock()
+        self._prefix_bytes: int | None = None
 
     @property
     def translates(self) -> bool:
@@ -242,6 +245,18 @@ class LoadedModel:
             choices: dict[str, Any] = {"engine": self.engine, "is_seeded": seeded}
             engine = self.model.generation_engine(prompts, options, **choices)
             chunks = self.model.generate_chunks(prompts, options, results, precision=self.precision, **choices)
+        yield from self._locked_chunks(chunks, engine)
+
+    def chat(
+        self, prompt: ChatPrompt, options: GenerationOptions, results: list[Generation], seeded: bool
+    ) -> Iterator[TextChunk]:
+        """Answer a conversation chunk by chunk; `results` receives one generation per answer before the first chunk."""
+        with self._loading:
+            engine, precision = self.model.chat_engine(prompt, options, self.engine, is_seeded=seeded), self.precision
+            chunks = self.model.chat_chunks(prompt, options, results, engine=engine, precision=precision)
+        yield from self._locked_chunks(chunks, engine)
+
+    def _locked_chunks(self, chunks: Iterator[TextChunk], engine: str) -> Iterator[TextChunk]:
         try:
             while True:
                 with self.locked(engine):
@@ -257,6 +272,12 @@ class LoadedModel:
         with self.locked("torch"):
             return self.model.score_prompts(prompts, top_logprobs=candidates)
 
+    def keep_prefixes(self, max_bytes: int) -> None:
+        """Keep what PyTorch computes for the beginnings of prompts, if it may be used."""
+        self._prefix_bytes = max_bytes
+        if self.engine != "ctranslate2" and find_spec("torch") is not None:
+            self.model.keep_prefixes(max_bytes)
+
     def reload(self) -> None:
         """Load the model again from its folder; requests that have started finish with the old one."""
         languages = (self.source_language, self.target_language)
@@ -265,6 +286,8 @@ class LoadedModel:
         fresh = LoadedModel(self.name, model, languages, self.engine, self.precision)
         if fresh.abilities != self.abilities:
             raise ConfigError(f"{self.model.folder}: has become a model of another kind; restart the server.")
+        if self._prefix_bytes is not None:
+            fresh.keep_prefixes(self._prefix_bytes)
         fresh.warm_up()
         with self._loading, self.torch_lock:
             self.model = fresh.model

@@ -1,11 +1,13 @@
 """Prometheus metrics of the server."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from regard.decoding.results import Generation
 from regard.serving.workers import METRICS_FOLDER
 
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -22,6 +24,8 @@ class ModelMetrics:
     rejected: Counter
     cancelled: Counter
     queued: Gauge
+    prompt_tokens: Counter
+    cached_tokens: Counter
 
 
 class Metrics:
@@ -53,6 +57,15 @@ class Metrics:
             ["model"],
             registry=self.registry,
         )
+        self.prompt_tokens = Counter(
+            "regard_prompt_tokens", "Tokens of the prompts of language models.", ["model"], registry=self.registry
+        )
+        self.cached_tokens = Counter(
+            "regard_cached_prompt_tokens",
+            "Tokens of prompts that were not computed, because an earlier prompt began with them.",
+            ["model"],
+            registry=self.registry,
+        )
         self.queued = Gauge(
             "regard_queued_requests",
             "Requests that are queued or processed.",
@@ -80,7 +93,17 @@ class Metrics:
             self.rejected.labels(name),
             self.cancelled.labels(name),
             self.queued.labels(name),
+            self.prompt_tokens.labels(name),
+            self.cached_tokens.labels(name),
         )
+
+    def count_prompts(self, name: str, generations: Iterable[Generation]) -> None:
+        """Count the tokens of the prompts of a request."""
+        model = self.of_model(name)
+        for generation in generations:
+            if generation.sample == 0:
+                model.prompt_tokens.inc(generation.prompt_tokens)
+                model.cached_tokens.inc(generation.cached_tokens)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format; with several workers, the sums over them."""

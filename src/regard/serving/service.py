@@ -62,6 +62,7 @@ class Service:
             if model.translates or model.encodes:
                 self.batchers[model.name] = self._batcher(model)
             else:
+                model.keep_prefixes(self.limits.prefix_cache_mb * 2**20)
                 self.generation_pools[model.name] = GenerationPool(
                     model.name, self.metrics, workers=available_cores(), max_queue=self.limits.max_queue
                 )

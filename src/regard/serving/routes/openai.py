@@ -1,4 +1,4 @@
-"""OpenAI's protocol: `/v1/completions` for language models, `/v1/embeddings` for encoders, and `/v1/models`."""
+"""OpenAI's protocol: completions and chat completions of language models, embeddings of encoders, and the models."""
 
 import asyncio
 import base64
@@ -14,11 +14,12 @@ from starlette.responses import Response, StreamingResponse
 from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
 from regard.registry import Pooling
+from regard.serving.chat_completions import ChatCompletion, ChatCompletionRequest, ChatCompletionResponse
 from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
 from regard.serving.errors import ApiError, Responses
 from regard.serving.loaded_models import EmbedJob, LoadedModel, TextVector
 from regard.serving.schemas import OpenAIRouter, check_text_limits, json_bytes, json_response
-from regard.serving.service import ServiceDependency
+from regard.serving.service import Service, ServiceDependency
 from regard.serving.streaming import PeekableStream, wait_for_result
 
 STARTED = int(time.time())
@@ -39,16 +40,37 @@ log = logging.getLogger(__name__)
 )
 async def completions(body: CompletionRequest, request: Request, service: ServiceDependency) -> Response:
     """Generate completions of prompts, streamed or as a whole."""
-    model, limits = service.model(body.model, "generate"), service.limits
-    completion = Completion(body, model, limits)
+    model = service.model(body.model, "generate")
+    return await _complete(Completion(body, model, service.limits), model, request, service)
+
+
+@router.post(
+    "/v1/chat/completions",
+    response_model=ChatCompletionResponse,
+    responses=_STREAM_DOCUMENTATION,
+    summary="Answer conversations",
+)
+async def chat_completions(body: ChatCompletionRequest, request: Request, service: ServiceDependency) -> Response:
+    """Generate answers to a conversation, streamed or as a whole."""
+    model = service.model(body.model, "generate")
+    # in a thread: a chat template may take seconds
+    completion = await asyncio.to_thread(ChatCompletion, body, model, service.limits)
+    return await _complete(completion, model, request, service)
+
+
+async def _complete(
+    completion: Completion | ChatCompletion, model: LoadedModel, request: Request, service: Service
+) -> Response:
+    limits = service.limits
     deadline = time.monotonic() + limits.timeout
     pool = service.generation_pools[model.name]
     chunks = PeekableStream(pool.stream(completion.generate, completion.num_texts))
-    if not body.stream:
+    if not completion.request.stream:
         try:
             await wait_for_result(request, chunks.drain(), limits.timeout)
         finally:
             await chunks.close()
+        service.metrics.count_prompts(model.name, completion.generations)
         return json_response(await asyncio.to_thread(completion.response))
     # errors of the request show up with the first chunk, while the status can still be set
     try:
@@ -56,19 +78,21 @@ async def completions(body: CompletionRequest, request: Request, service: Servic
     except BaseException:
         await chunks.close()
         raise
-    events = _events(completion, chunks, deadline, request.scope["request_id"])
+    service.metrics.count_prompts(model.name, completion.generations)
+    events = _events(completion, chunks, deadline, request)
     return StreamingResponse(events, media_type=EVENT_STREAM)
 
 
 async def _events(
-    completion: Completion, chunks: PeekableStream[TextChunk], deadline: float, request_id: str
+    completion: Completion | ChatCompletion, chunks: PeekableStream[TextChunk], deadline: float, request: Request
 ) -> AsyncIterator[bytes]:
     """Yield the completion as server-sent events; an error is the last event."""
+    path, request_id = request.scope["path"], request.scope["request_id"]
     try:
         choices = completion.choices()
-        if completion.request.echo:
-            for choice in choices:
-                yield _choice_event(completion, choice.prompt())
+        for choice in choices:
+            if (start := choice.start()) is not None:
+                yield _choice_event(completion, start)
         async for chunk in chunks.until(deadline):
             yield _choice_event(completion, choices[chunk.row].chunk(chunk.text))
         for choice in choices:
@@ -78,16 +102,16 @@ async def _events(
         yield _event(b"[DONE]")
     except (ApiError, ConfigError, InputError) as error:
         message = error.message if isinstance(error, ApiError) else str(error)
-        yield _event(ApiError(500, message).body("/v1/completions"))
+        yield _event(ApiError(500, message).body(path))
     except Exception:
         log.exception("the stream of request %s failed", request_id, extra={"fields": {"request_id": request_id}})
         message = f"Internal error; the server's log has the details under {request_id}."
-        yield _event(ApiError(500, message).body("/v1/completions"))
+        yield _event(ApiError(500, message).body(path))
     finally:
         await chunks.close()
 
 
-def _choice_event(completion: Completion, choice: dict[str, Any]) -> bytes:
+def _choice_event(completion: Completion | ChatCompletion, choice: dict[str, Any]) -> bytes:
     return _event(json_bytes({**completion.head(), "choices": [choice]}))
 
 
