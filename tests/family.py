@@ -16,6 +16,7 @@ from regard.config import (
     AlibiPositionsConfig,
     BidirectionalLanguageModelConfig,
     BigBirdAttentionConfig,
+    BucketPositionsConfig,
     ClassHeadConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
@@ -163,6 +164,27 @@ DECODERS: dict[str, ModelConfig] = {
         positions=RotaryPositionsConfig(scaling=YarnScalingConfig(factor=2.0, original_length=4)),
         attention=WindowAttentionConfig(window=2, full_layers=(1,)),
     ),
+    "encoder-decoder, bucket positions, gates of GELU": EncoderDecoderConfig(
+        **{**_SMALL, **_MODERN, "heads": 3, "activation": "geglu-tanh"},
+        value_width=6,
+        positions=BucketPositionsConfig(buckets=6, max_distance=5),
+        scale_scores=False,
+    ),
+    "decoder-only, parallel sublayers, partly rotated": DecoderOnlyConfig(
+        **_SMALL,
+        norm_order="pre",
+        parallel_sublayers=True,
+        attention_bias=True,
+        positions=RotaryPositionsConfig(layout="halves", rotated_width=2),
+    ),
+    "decoder-only, norms on both sides, capped scores, window in some layers": DecoderOnlyConfig(
+        **_SMALL,
+        **{**_MODERN, "activation": "geglu"},
+        sandwich_norm=True,
+        attention_soft_cap=2.0,
+        positions=RotaryPositionsConfig(window_base=100.0),
+        attention=WindowAttentionConfig(window=2, full_layers=(1,)),
+    ),
     **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
@@ -183,6 +205,14 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, rotary": EncoderOnlyConfig(**_SMALL, positions=RotaryPositionsConfig()),
     "encoder-only, ALiBi": EncoderOnlyConfig(**_SMALL, positions=AlibiPositionsConfig()),
     "encoder-only, relative": EncoderOnlyConfig(**_SMALL, positions=RelativePositionsConfig(max_distance=2)),
+    "encoder-only, windows with their own base, no first norm": EncoderOnlyConfig(
+        **_SMALL,
+        norm_order="pre",
+        embedding_norm=True,
+        first_norm=False,
+        positions=RotaryPositionsConfig(layout="halves", window_base=50.0),
+        attention=WindowAttentionConfig(window=1, full_layers=(0,)),
+    ),
     "encoder-only, window": EncoderOnlyConfig(**_SMALL, attention=WindowAttentionConfig(window=1)),
     "encoder-only, BigBird": EncoderOnlyConfig(**_SMALL, attention=_BIGBIRD),
     "encoder-only, Linformer": EncoderOnlyConfig(

@@ -40,6 +40,7 @@ from regard.config.parallel import PARALLEL, DdpConfig, FsdpConfig, ParallelConf
 from regard.config.positions import (
     POSITIONS,
     AlibiPositionsConfig,
+    BucketPositionsConfig,
     LearnedPositionsConfig,
     LinearScalingConfig,
     Llama3ScalingConfig,
@@ -105,6 +106,7 @@ __all__ = [
     "BaseConfig",
     "BidirectionalLanguageModelConfig",
     "BigBirdAttentionConfig",
+    "BucketPositionsConfig",
     "ClassHeadConfig",
     "Config",
     "ConfigSource",

@@ -161,6 +161,10 @@ class RotaryPositionsConfig(PositionsConfig):
     """Base of the geometric sequence of frequencies; increase it for long texts."""
     scaling: ScalingConfig | None = None
     """Scaling of the frequencies for longer texts than a network was trained on: `linear`, `ntk`, `yarn`, `llama3`."""
+    rotated_width: Annotated[int, Field(ge=2, le=2**16, multiple_of=2)] | None = None
+    """How many units of a query and key are rotated, the first ones; all by default (GPT-NeoX: a quarter)."""
+    window_base: Annotated[float, Field(gt=1)] | None = None
+    """Base in layers with sliding windows; `base` by default (ModernBERT: a lower one)."""
 
 
 @POSITIONS.register("alibi")
@@ -189,6 +193,29 @@ class RelativePositionsConfig(PositionsConfig):
     """Distances are clipped to this value; larger distances share a vector."""
     per_head: bool = False
     """Whether each head has its own vectors; otherwise the heads of a layer share them."""
+
+
+@POSITIONS.register("buckets")
+class BucketPositionsConfig(PositionsConfig):
+    """A learned number per head and bucket of distances, added to the scores of all layers (T5, Raffel et al. 2020)."""
+
+    builder: ClassVar = "regard.models.positions:build_bucket_positions"
+    extrapolates: ClassVar[bool] = True
+    uses_distances: ClassVar[bool] = True
+    kind: Literal["buckets"] = "buckets"
+    """Name of the position scheme."""
+    buckets: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)] = 32
+    """Number of buckets; in an encoder half of them are for later keys."""
+    max_distance: Distance = 128
+    """Larger distances share the last bucket; buckets grow logarithmically up to it."""
+
+    @field_validator("max_distance")
+    @classmethod
+    def _check_buckets_grow(cls, distance: int, info: ValidationInfo) -> int:
+        buckets = info.data.get("buckets")
+        if buckets is not None and distance <= buckets // 2:
+            raise ValueError(f"should be more than half of buckets = {buckets}: use {4 * buckets}")
+        return distance
 
 
 @POSITIONS.register("syntax")

@@ -119,23 +119,30 @@ class TransformerConfig(NetworkConfig):
     """d_model: size of the hidden states."""
     layers: Depth = 6
     """N: layers per stack."""
+    value_width: Size | None = None
+    """d_v: size of values per head; `width / heads` by default."""
     heads: Size = 8
     """h: attention heads."""
     kv_heads: Size | None = None
     """Key and value heads; `heads` by default. With fewer, consecutive query heads share one (grouped-query attention,
     Ainslie et al. 2023; one: multi-query attention)."""
-    value_width: Size | None = None
-    """d_v: size of values per head; `width / heads` by default."""
     key_width: Size | None = None
     """d_k: size of queries and keys per head; that of values by default (Table 3, row B)."""
     feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
     """d_ff: hidden units of the feed-forward layers; 0 removes these layers."""
-    activation: Literal[Activation, "swiglu"] = "relu"
-    """Activation function of the feed-forward layers; `relu2` is the square of `relu` (So et al. 2021)."""
+    activation: Literal[Activation, "swiglu", "geglu", "geglu-tanh"] = "relu"
+    """Activation function of the feed-forward layers; `relu2` is the square of `relu` (So et al. 2021), and `swiglu`,
+    `geglu` and `geglu-tanh` have gates (Shazeer 2020)."""
     norm: Literal["layer", "rms", "none"] = "layer"
     """Normalization: LayerNorm, RMSNorm or none."""
     norm_order: Literal["post", "pre"] = "post"
     """`post`: LayerNorm(x + Sublayer(x)), as in the paper; `pre`: x + Sublayer(LayerNorm(x)) and a final norm."""
+    sandwich_norm: bool = Field(default=False, validate_default=True)
+    """Whether the output of a pre-norm sublayer is normalized too, before it is added (Ding et al. 2021)."""
+    first_norm: bool = True
+    """Whether the first sublayer of a pre-norm stack normalizes its input; turn off where embeddings are normalized."""
+    parallel_sublayers: bool = False
+    """Whether all sublayers of a layer read its input, and their outputs are added (Wang & Komatsuzaki 2021)."""
     norm_epsilon: PositiveFloat = 1e-5
     """Added to the variance in the norms for numerical stability."""
     norm_affine: bool = True
@@ -166,12 +173,14 @@ class TransformerConfig(NetworkConfig):
     """Whether embeddings are multiplied by √width (§3.4)."""
     scale_scores: bool = True
     """Whether attention scores are divided by √d_k (§3.2.1); turn off for experiments."""
+    attention_soft_cap: PositiveFloat | None = None
+    """c: attention scores x become c · tanh(x / c), between −c and c (Gemma Team 2024); none by default."""
 
     @field_validator("heads")
     @classmethod
     def _check_heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
         width = info.data.get("width")
-        if width is None or width % heads == 0:
+        if width is None or width % heads == 0 or info.data.get("value_width") is not None:
             return heads
         below = next((n for n in range(min(heads, width), 0, -1) if width % n == 0), 1)
         above = next((n for n in range(heads, min(width, 10 * heads) + 1) if width % n == 0), None)
@@ -198,9 +207,31 @@ class TransformerConfig(NetworkConfig):
         size = f"width / model.heads = {width // heads}" if width and heads else ""
         size = f"key_width = {key_width}" if key_width else f"value_width = {value_width}" if value_width else size
         rotated = key_width or value_width or (width // heads if width and heads else 0)
-        if isinstance(positions, RotaryPositionsConfig) and rotated % 2:
+        if isinstance(positions, RotaryPositionsConfig) and positions.rotated_width is None and rotated % 2:
             raise ValueError(
                 f"rotates pairs of entries, but model.{size} is odd: set model.key_width to an even number"
+            )
+        return positions
+
+    @field_validator("sandwich_norm")
+    @classmethod
+    def _check_outputs_are_added(cls, sandwich_norm: bool, info: ValidationInfo) -> bool:
+        if sandwich_norm and info.data.get("norm_order") == "post":
+            raise ValueError(
+                "is for model.norm_order = 'pre'; with 'post' every output is normalized after the addition"
+            )
+        return sandwich_norm
+
+    @field_validator("positions")
+    @classmethod
+    def _check_rotated_units_exist(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
+        width, heads, value_width, key_width = (
+            info.data.get(name) for name in ("width", "heads", "value_width", "key_width")
+        )
+        available = key_width or value_width or (width // heads if width and heads else None)
+        if isinstance(positions, RotaryPositionsConfig) and available and (positions.rotated_width or 0) > available:
+            raise ValueError(
+                f"rotates model.positions.rotated_width = {positions.rotated_width} units, but queries have {available}"
             )
         return positions
 

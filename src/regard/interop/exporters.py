@@ -21,6 +21,7 @@ from regard.config import (
     RecurrentConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
+    TransformerConfig,
 )
 from regard.errors import ModelError, UnwritableModelError
 from regard.files import atomic_folder, write_error_message
@@ -91,6 +92,21 @@ def load_tokenizer_line(name: str, path: Path) -> str:
     return f"{name} = tokenizers.Tokenizer.from_file({quoted(path)})"
 
 
+def missing_parts(model: TransformerConfig, name: str) -> dict[str, bool]:
+    """Return reasons why a format cannot hold a Transformer that several formats share, and whether they apply."""
+    positions = model.positions
+    rotary = positions if isinstance(positions, RotaryPositionsConfig) else RotaryPositionsConfig()
+    return {
+        f"{name} does not cap attention scores, and this network does": model.attention_soft_cap is not None,
+        f"{name} does not normalize what sublayers add, and this network does": model.sandwich_norm,
+        f"{name} normalizes the input of its first sublayer, and this network does not": not model.first_norm,
+        f"{name} has one sublayer after the other, and this network parallel ones": model.parallel_sublayers,
+        f"{name} rotates whole heads, and this network parts of them": rotary.rotated_width is not None,
+        f"{name} has one base of rotary positions, and this network two": rotary.window_base is not None,
+        f"{name} has no {positions.kind} positions, and this network has": positions.kind == "buckets",
+    }
+
+
 def unsupported_reason(config: Config) -> str | None:
     """Return why CTranslate2 does not support a model, as a clause that follows "because"; None if it does.
 
@@ -109,8 +125,11 @@ def unsupported_reason(config: Config) -> str | None:
     scaling = positions.scaling if isinstance(positions, RotaryPositionsConfig) else None
     reasons = {
         "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
+        **missing_parts(model, "CTranslate2"),
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
-        "CTranslate2 has no activation relu2, and the network has": model.activation == "relu2",
+        f"CTranslate2 has no activation {model.activation}, and the network has": (
+            model.activation in ("relu2", "geglu", "geglu-tanh")
+        ),
         "CTranslate2 normalizes queries and keys in decoder-only networks with equal head sizes, and this one is not": (
             model.qk_norm and (has_encoder or model.key_width not in (None, model.head_width) or not model.scale_scores)
         ),

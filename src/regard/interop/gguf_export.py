@@ -15,7 +15,7 @@ from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig
 from regard.data.chat_files import CHAT_TEMPLATE_FILE
 from regard.errors import ConfigError, ModelError
 from regard.files import atomic_path, write_error_message
-from regard.interop.exporters import ExportReport, new_export_folder, quoted
+from regard.interop.exporters import ExportReport, missing_parts, new_export_folder, quoted
 from regard.interop.gguf import ARCHITECTURES, Architecture, gguf_mappings
 from regard.interop.gguf_file import BLOCK_TYPES, import_gguf
 from regard.interop.gguf_rotary import FREQUENCIES, add_rotary_positions, frequency_divisors
@@ -84,6 +84,7 @@ def unsupported_by_gguf(config: Config) -> str | None:
         {
             f"Llama has rotary positions, and this network has {positions.kind}": positions.kind != "rotary",
             "Llama has RMS norms with gains, and this network has others": model.norm != "rms" or not model.norm_affine,
+            **missing_parts(model, "Llama"),
             "Llama normalizes before each sublayer, and this network after": model.norm_order == "post",
             f"Llama has swiglu, and this network has {model.activation}": model.activation != "swiglu",
             "Llama has feed-forward layers, and this network has none": model.feed_forward == 0,

@@ -24,6 +24,7 @@ from regard.config import (
     SpecialTokensConfig,
     TransformerConfig,
 )
+from regard.interop.exporters import missing_parts
 from regard.interop.hf_folder import HFConfig, HFWeights
 from regard.interop.hf_tokenizers import ImportedTokenizers
 from regard.interop.weight_transforms import Array
@@ -212,9 +213,12 @@ def common_reasons(model: TransformerConfig, name: str) -> dict[str, bool]:
     lacks_mask = isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig) and not model.causal_mask
     other_norm = {"rms": "has RMS norms", "none": "has none"}.get(model.norm)
     return {
+        **missing_parts(model, name),
         f"{name} has layer norms, and this network {other_norm}": model.norm != "layer",
         f"{name} has feed-forward layers, and this network has none": model.feed_forward == 0,
-        f"{name} has no gates, and this network's activation is swiglu": model.activation == "swiglu",
+        f"{name} has no gates, and this network's activation is {model.activation}": model.activation.endswith(
+            ("glu", "glu-tanh")
+        ),
         f"{name} does not normalize queries and keys, and this network does": model.qk_norm,
         f"{name} does not cap its logits, and this network does": getattr(model, "logit_soft_cap", None) is not None,
         f"{name} has residual connections, and this network has none": not model.residual,

@@ -19,7 +19,7 @@ from regard.config import (
     WindowAttentionConfig,
     YarnScalingConfig,
 )
-from regard.interop.exporters import MAX_POSITIONS
+from regard.interop.exporters import MAX_POSITIONS, missing_parts
 from regard.interop.hf_spec import HFSpec, first_reason, suppressed_token_ids, to_huggingface, to_tensors
 from regard.interop.llama import llama_mappings
 from regard.interop.weight_transforms import Arrays, separate
@@ -40,6 +40,7 @@ def unsupported_by_llama(model: DecoderOnlyConfig) -> str | None:
     return first_reason(
         {
             f"Llama has RMS norms, and this network has {other_norm}": model.norm != "rms",
+            **missing_parts(model, "Llama"),
             "Llama normalizes before each sublayer, and this network after": model.norm_order == "post",
             f"Llama has swiglu, and this network has {model.activation}": model.activation != "swiglu",
             "Llama has feed-forward layers, and this network has none": model.feed_forward == 0,

@@ -75,6 +75,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu-tanh": partial(nn.GELU, approximate="tanh"),
     "swish": nn.SiLU,
 }
+GATED_ACTIVATIONS = {"swiglu": "swish", "geglu": "gelu", "geglu-tanh": "gelu-tanh"}
 POOLING_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda width: rn.MeanPooling(),
     "first": lambda width: rn.FirstTokenPooling(),
@@ -185,6 +186,8 @@ def _stack(
     norm = _norm(config) if config.norm_order == "pre" else None
     kernel: MakeKernel = config.attention.build(config, encoder=encoder)
     blocks = [_block(config, kernel(), positions, cross) for _ in range(layers)]
+    if not config.first_norm:
+        blocks[0].attention_residual.norm = nn.Identity()
     return rn.Stack(embedding, blocks, norm, causal=causal)
 
 
@@ -194,7 +197,8 @@ def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.
     options: Any = {"kv_heads": config.kv_heads, "value_width": config.value_width, "key_width": config.key_width}
     options |= {"bias": bool(config.attention_bias), "output_bias": config.attention_bias is True}
     options["qk_norm"] = qk_norm if config.qk_norm else None
-    residual = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
+    if isinstance(kernel, rn.WindowAttention):
+        positions = positions.in_windows()
     attention = rn.SelfAttention(width, heads, kernel, positions, **options)
     cross_attention = None
     if cross:
@@ -203,15 +207,24 @@ def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.
         attention,
         cross_attention,
         _feed_forward(config),
-        lambda: residual(_norm(config), config.dropout, connected=config.residual),
+        lambda: _residual(config),
+        parallel=config.parallel_sublayers,
     )
+
+
+def _residual(config: TransformerConfig) -> rn.Residual:
+    if config.sandwich_norm:
+        return rn.SandwichNorm(_norm(config), _norm(config), config.dropout, connected=config.residual)
+    kind = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
+    return kind(_norm(config), config.dropout, connected=config.residual)
 
 
 def _feed_forward(config: TransformerConfig) -> nn.Module | None:
     if config.feed_forward == 0:
         return None
-    if config.activation == "swiglu":
-        return rn.GatedFeedForward(config.width, config.feed_forward, config.activation_dropout)
+    if config.activation in GATED_ACTIVATIONS:
+        gate = ACTIVATIONS[GATED_ACTIVATIONS[config.activation]]()
+        return rn.GatedFeedForward(config.width, config.feed_forward, config.activation_dropout, gate)
     activation = ACTIVATIONS[config.activation]()
     return rn.FeedForward(config.width, config.feed_forward, activation, config.activation_dropout)
 
@@ -238,7 +251,7 @@ def build_window_attention(config: WindowAttentionConfig, model: TransformerConf
     def kernel() -> rn.AttentionKernel:
         if next(layers) in config.full_layers:
             return _full_attention(model)
-        return rn.WindowAttention(_scale(model), config.window, model.attention_dropout)
+        return rn.WindowAttention(_scale(model), config.window, model.attention_dropout, model.attention_soft_cap)
 
     return kernel
 
@@ -273,7 +286,7 @@ def build_linformer_attention(
 
 
 def _full_attention(model: TransformerConfig) -> rn.AttentionKernel:
-    return rn.FullAttention(_scale(model), model.attention_dropout)
+    return rn.FullAttention(_scale(model), model.attention_dropout, model.attention_soft_cap)
 
 
 def _scale(model: TransformerConfig) -> float:

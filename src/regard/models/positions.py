@@ -9,6 +9,7 @@ from collections.abc import Callable
 from regard import nn as rn
 from regard.config import (
     AlibiPositionsConfig,
+    BucketPositionsConfig,
     LearnedPositionsConfig,
     NoPositionsConfig,
     RelativePositionsConfig,
@@ -49,7 +50,13 @@ def build_rotary_positions(config: RotaryPositionsConfig, model: TransformerConf
     scaling = None
     if config.scaling is not None:
         scaling = ROTARY_SCALINGS[config.scaling.kind](**config.scaling.model_dump(exclude={"kind"}))
-    return rn.RotaryPositions(config.base, halves=config.layout == "halves", scaling=scaling)
+    return rn.RotaryPositions(
+        config.base,
+        halves=config.layout == "halves",
+        scaling=scaling,
+        rotated=config.rotated_width,
+        window_base=config.window_base,
+    )
 
 
 def build_alibi_positions(config: AlibiPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
@@ -62,6 +69,11 @@ def build_relative_positions(
 ) -> rn.Positions:
     """Build relative positions."""
     return rn.RelativePositions(config.max_distance, config.per_head)
+
+
+def build_bucket_positions(config: BucketPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build T5's relative positions; an encoder distinguishes keys before and after the query."""
+    return rn.BucketPositions(model.heads, config.buckets, config.max_distance, both_sides=encoder)
 
 
 def build_syntax_positions(config: SyntaxPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:

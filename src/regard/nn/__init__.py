@@ -14,6 +14,7 @@ from regard.nn.linformer import LengthProjection, LinformerAttention
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.positions import (
     AlibiPositions,
+    BucketPositions,
     LearnedPositions,
     Positions,
     RelativePositions,
@@ -39,6 +40,7 @@ from regard.nn.transformer import (
     PostNorm,
     PreNorm,
     Residual,
+    SandwichNorm,
     SquaredReLU,
     Stack,
 )
@@ -49,6 +51,7 @@ __all__ = [
     "AttentionMask",
     "BigBirdAttention",
     "Block",
+    "BucketPositions",
     "CrossAttention",
     "DecoderCache",
     "DensePooling",
@@ -77,6 +80,7 @@ __all__ = [
     "RelativePositions",
     "Residual",
     "RotaryPositions",
+    "SandwichNorm",
     "SelfAttention",
     "SinusoidalPositions",
     "SquaredReLU",

@@ -6,6 +6,7 @@ B batch · H heads · G key and value heads · T queries · S keys · D width of
 import math
 from collections.abc import Callable, Iterator
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -118,18 +119,23 @@ class AttentionKernel(ExposedModule):
 class FullAttention(AttentionKernel):
     """The kernel in which every query attends to every key that the mask allows.
 
-    While one of its taps is open, or the position scheme needs the weights, each step is computed on its own.
+    While one of its taps is open, or the position scheme needs the weights, each step is computed on its own, and so
+    are scores x with a soft cap c, which become c · tanh(x / c) (Gemma Team 2024).
     """
 
     key_axis = "key"  # what the columns of scores and weights are
     output_product: MatrixProduct | None = MatrixProduct("weights", "v")
 
-    def __init__(self, scale: float, dropout: float = 0.0) -> None:
+    def __init__(self, scale: float, dropout: float = 0.0, soft_cap: float | None = None) -> None:
         super().__init__(scale)
         self.dropout = dropout
+        self.soft_cap = soft_cap
         axes = ("head", "token", "key")
         self.scores = Tap(*axes, description="q · kᵀ: how well each query matches each key")
         self.scaled = Tap(*axes, description=f"scores × {scale:.4g}")
+        self.capped: Tap | None = None
+        if soft_cap is not None:
+            self.capped = Tap(*axes, description=f"{soft_cap:g} · tanh(scaled / {soft_cap:g})")
         self.masked = Tap(*axes, description="−∞ where a query may not attend")
         self.weights = Tap(*axes, description="softmax along each row: attention weights")
 
@@ -142,7 +148,7 @@ class FullAttention(AttentionKernel):
         bias: Tensor | None = None,
         mix: Mix | None = None,
     ) -> Tensor:
-        if mix is not None or self._watched():
+        if mix is not None or self.is_stepwise:
             return self._step_by_step(q, k, v, layout, bias, mix)
         dropout = self.dropout if self.training else 0.0
         return scaled_dot_product_attention(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
@@ -153,10 +159,15 @@ class FullAttention(AttentionKernel):
     def points(self) -> Iterator[Point]:
         product = MatrixProduct("q", "k", transposed=True) if self.output_product is not None else None
         points = [tap_point("scores", self.scores, product)]
-        points += [tap_point(name, getattr(self, name)) for name in ("scaled", "masked", "weights")]
+        taps = {"scaled": self.scaled, "capped": self.capped, "masked": self.masked, "weights": self.weights}
+        points += [tap_point(name, tap) for name, tap in taps.items() if tap is not None]
         return rename_axes(points, {"key": self.key_axis})
 
-    def _watched(self) -> bool:
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether each step is computed on its own: a tap is open, or the scores have a cap."""
+        if self.soft_cap is not None:
+            return True
         return self.scores.is_open or self.scaled.is_open or self.masked.is_open or self.weights.is_open
 
     def _step_by_step(
@@ -171,6 +182,8 @@ class FullAttention(AttentionKernel):
         allowed = layout.mask.allowed
         scores = self.scores(grouped_matmul(q, k.mT))  # (B, H, T, S)
         scaled = self.scaled(scores * self.scale if bias is None else scores * self.scale + bias)
+        if self.soft_cap is not None and self.capped is not None:
+            scaled = self.capped(self.soft_cap * torch.tanh(scaled / self.soft_cap))
         masked = self.masked(scaled if allowed is None else scaled.masked_fill(~allowed, -math.inf))
         weights = self.weights(masked_softmax(masked, allowed))
         weights = apply_dropout(weights, self.dropout, self.training)

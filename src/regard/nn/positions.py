@@ -4,7 +4,7 @@ A position scheme has four hooks, each of which does nothing unless the scheme o
 
     embed    adds or appends to the embeddings  sinusoidal, learned, syntax
     rotate   rotates queries and keys           rotary
-    bias     adds to the scaled scores          relative, ALiBi, syntax
+    bias     adds to the scaled scores          relative, ALiBi, buckets, syntax
     mix      adds to the outputs of the heads   relative, syntax
 
 `embed` is called once per stack; the others are called in each self-attention layer, on the object that `for_layer`
@@ -48,6 +48,10 @@ class Positions(ExposedModule):
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
         """Return the object for the other hooks in one self-attention layer, whose scores are multiplied by `scale`."""
         return Positions()
+
+    def in_windows(self) -> "Positions":
+        """Return the scheme for layers with sliding windows."""
+        return self
 
     def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
         """Compute the heads of one of `parts` processes; `shared` marks parameters that all of them use."""
@@ -278,4 +282,68 @@ class RelativeVectors(Positions):
         key = f"relative {self.max_distance}"
         if key not in layout.memo:
             layout.memo[key] = layout.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return cast(Tensor, layout.memo[key])
+
+
+class BucketPositions(Positions):
+    """T5's relative positions (Raffel et al. 2020): a learned number for each head and bucket of distances.
+
+        e_ij = q_i · k_j · scale + table[bucket(j − i), head]
+
+    Half of a direction's buckets are single distances; the others grow logarithmically up to `max_distance`, and the
+    last one has all larger distances. In an encoder half of the buckets are for later keys. All layers of a stack share
+    the table.
+    """
+
+    def __init__(self, heads: int, buckets: int, max_distance: int, both_sides: bool) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.both_sides = both_sides
+        self.weight = nn.Parameter(torch.empty(buckets, heads).normal_(std=0.1))
+
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
+        return BucketBias(self)
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield Matrix("positions_weight", ("bucket", "head"), lambda: self.weight, role="embedding")
+
+    def buckets(self, distance: Tensor) -> Tensor:
+        """Return the bucket of each distance, key minus query.
+
+        >>> BucketPositions(1, 8, 16, both_sides=False).buckets(-torch.arange(20)).tolist()
+        [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7]
+        """
+        count, first = len(self.weight), torch.zeros_like(distance)
+        if self.both_sides:
+            count //= 2
+            first = (distance > 0) * count
+            distance = distance.abs()
+        else:
+            distance = (-distance).clamp(min=0)
+        exact = count // 2
+        growth = torch.log(distance.float().clamp(min=1) / exact) / math.log(self.max_distance / exact)
+        large = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        return first + torch.where(distance < exact, distance, large)
+
+
+class BucketBias(Positions):
+    """The bias of one layer, whose table belongs to its stack."""
+
+    biases = True
+
+    def __init__(self, stack: BucketPositions) -> None:
+        super().__init__()
+        self._stack = (stack,)  # in a tuple, so that the table is not a parameter of every layer
+
+    def prepare(self, x: Tensor, layout: Layout) -> None:
+        self._buckets(layout)
+
+    def bias(self, q: Tensor, layout: Layout) -> Tensor:
+        return self._stack[0].weight[self._buckets(layout)].movedim(-1, 1).to(q.dtype)  # (B, T, S, H) -> (B, H, T, S)
+
+    def _buckets(self, layout: Layout) -> Tensor:
+        """Return the bucket of each pair of tokens (B, T, S); computed once for all layers."""
+        key = f"buckets {self._stack[0].max_distance} {len(self._stack[0].weight)} {self._stack[0].both_sides}"
+        if key not in layout.memo:
+            layout.memo[key] = self._stack[0].buckets(layout.distance.squeeze(1))
         return cast(Tensor, layout.memo[key])

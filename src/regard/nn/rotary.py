@@ -119,7 +119,8 @@ class RotaryPositions(Positions):
     depend on distances.
 
     The pairs are adjacent, (x₀, x₁), (x₂, x₃), …, as in the paper and GPT-J (`rotate_every_two` in transformers). With
-    `halves` they are (xᵢ, xᵢ₊D/₂), as in LLaMA (`rotate_half`).
+    `halves` they are (xᵢ, xᵢ₊D/₂), as in LLaMA (`rotate_half`). With `rotated`, only the first units of a head are
+    rotated, with θᵢ as if there were no others (GPT-NeoX). Layers with sliding windows may have a base of their own.
     """
 
     def __init__(
@@ -128,22 +129,35 @@ class RotaryPositions(Positions):
         halves: bool = False,
         key_width: int = 0,
         scaling: FrequencyScaling | None = None,
+        *,
+        rotated: int | None = None,
+        window_base: float | None = None,
     ) -> None:
         super().__init__()
+        self.rotated = rotated
+        self.window_base = window_base
         self.base = base
         self.halves = halves
         self.key_width = key_width
         self.scaling = scaling or FrequencyScaling()
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return RotaryPositions(self.base, self.halves, key_width, self.scaling)
+        return RotaryPositions(self.base, self.halves, key_width, self.scaling, rotated=self.rotated)
+
+    def in_windows(self) -> Positions:
+        if self.window_base is None:
+            return self
+        return RotaryPositions(self.window_base, self.halves, self.key_width, self.scaling, rotated=self.rotated)
 
     def prepare(self, x: Tensor, layout: Layout) -> None:
-        self._rotations(x[..., : self.key_width], layout.queries)
+        self._rotations(x[..., : self.rotated or self.key_width], layout.queries)
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         rotate = rotate_halves if self.halves else rotate_pairs
-        return rotate(x, self._rotations(x, tokens)).to(x.dtype)
+        if self.rotated is None or self.rotated == x.size(-1):
+            return rotate(x, self._rotations(x, tokens)).to(x.dtype)
+        x, kept = x[..., : self.rotated], x[..., self.rotated :]
+        return torch.cat([rotate(x, self._rotations(x, tokens)).to(x.dtype), kept], dim=-1)
 
     def _rotations(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""

@@ -55,7 +55,7 @@ class SparseAttention(FullAttention):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None = None, mix: Mix | None = None
     ) -> Tensor:
-        if bias is not None or mix is not None or self._watched() or not self._worth_blocks(layout):
+        if bias is not None or mix is not None or self.is_stepwise or not self._worth_blocks(layout):
             return super().forward(q, k, v, replace(layout, mask=self._combined_mask(layout)), bias, mix)
         q, k, v = move_padding_last(layout, q, repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1)))
         out = self._in_blocks(q, k, v, layout)
@@ -159,8 +159,8 @@ class WindowAttention(SparseAttention):
     have a larger receptive field: L layers reach L · `window` tokens. A KV cache keeps only the last `window` tokens.
     """
 
-    def __init__(self, scale: float, window: int, dropout: float = 0.0) -> None:
-        super().__init__(scale, dropout)
+    def __init__(self, scale: float, window: int, dropout: float = 0.0, soft_cap: float | None = None) -> None:
+        super().__init__(scale, dropout, soft_cap)
         self.max_past = self.window = window
         self.block = max(window, MIN_BLOCK)
 

@@ -92,11 +92,12 @@ class FeedForward(_FeedForwardBase):
 
 
 class GatedFeedForward(_FeedForwardBase):
-    """SwiGLU(x) = (swish(x W) ⊙ x V) W_2, without biases (Shazeer 2020)."""
+    """SwiGLU(x) = (swish(x W) ⊙ x V) W_2, or another activation of the gates, without biases (Shazeer 2020)."""
 
-    def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0, activation: nn.Module | None = None) -> None:
         super().__init__()
         self.inner = nn.Linear(width, 2 * hidden, bias=False)  # W and V
+        self.activation = activation or nn.SiLU()
         self.hidden = Tap("token", "unit", description="hidden units after the activation")
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden, width, bias=False)
@@ -107,7 +108,7 @@ class GatedFeedForward(_FeedForwardBase):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.inner(x).chunk(2, dim=-1)  # (…, F) each
-        return self.output(self.dropout(self.hidden(F.silu(gate) * value)))
+        return self.output(self.dropout(self.hidden(self.activation(gate) * value)))
 
 
 class Residual(ExposedModule):
@@ -126,7 +127,8 @@ class Residual(ExposedModule):
         y = self.dropout(self.added(y))
         return self.sum(x + y if self.connected else y)
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+    def forward(self, x: Tensor, sublayer: Sublayer, source: Tensor | None = None) -> Tensor:
+        """Return x + Sublayer(source); `source` is x unless given."""
         raise NotImplementedError
 
     def points(self) -> Iterator[Point]:
@@ -139,21 +141,41 @@ class Residual(ExposedModule):
 class PostNorm(Residual):
     """LayerNorm(x + Sublayer(x)): the paper's order."""
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self.normed(self.norm(self._add(x, sublayer(x))))
+    def forward(self, x: Tensor, sublayer: Sublayer, source: Tensor | None = None) -> Tensor:
+        return self.normed(self.norm(self._add(x, sublayer(x if source is None else source))))
 
 
 class PreNorm(Residual):
     """x + Sublayer(LayerNorm(x)): the residual stream is never normalized, and training needs no warm-up."""
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        return self._add(x, sublayer(self.normed(self.norm(x))))
+    def forward(self, x: Tensor, sublayer: Sublayer, source: Tensor | None = None) -> Tensor:
+        return self._add(x, sublayer(self.normed(self.norm(x if source is None else source))))
+
+
+class SandwichNorm(PreNorm):
+    """x + LayerNorm(Sublayer(LayerNorm(x))): what is added has a bounded size too (Ding et al. 2021, Gemma 2)."""
+
+    def __init__(self, norm: nn.Module, output_norm: nn.Module, dropout: float, connected: bool = True) -> None:
+        super().__init__(norm, dropout, connected)
+        self.output_norm = output_norm
+        self.output_normed = Tap("token", "unit", description="output of the sub-layer, normalized")
+
+    def _add(self, x: Tensor, y: Tensor) -> Tensor:
+        y = self.dropout(self.output_normed(self.output_norm(self.added(y))))
+        return self.sum(x + y if self.connected else y)
+
+    def points(self) -> Iterator[Point]:
+        yield tap_point("added", self.added)
+        yield from under("output", points_of(self.output_norm))
+        yield tap_point("output_normed", self.output_normed)
+        yield from (point for point in super().points() if point.name != "added")
 
 
 class Block(ExposedModule):
     """One layer: self-attention, then cross-attention if there is a memory, then feed-forward.
 
-    Layers of encoders, decoders and language models differ only in the arguments.
+    Layers of encoders, decoders and language models differ only in the arguments. In a `parallel` layer all sub-layers
+    read its input, and their outputs are added: x + Attention(x) + FFN(x) (Wang & Komatsuzaki 2021).
     """
 
     def __init__(
@@ -162,8 +184,11 @@ class Block(ExposedModule):
         cross_attention: CrossAttention | None,
         feed_forward: nn.Module | None,
         residual: Callable[[], Residual],
+        *,
+        parallel: bool = False,
     ) -> None:
         super().__init__()
+        self.parallel = parallel
         self.attention = attention
         self.attention_residual = residual()
         self.cross_attention = cross_attention
@@ -181,12 +206,13 @@ class Block(ExposedModule):
     ) -> Tensor:
         """x (…, C) -> (…, C); `memory` (…, C) and `cross_layout` are for cross-attention."""
         own, cross = (cache.own, cache.cross) if cache is not None else (None, None)
+        source = x if self.parallel else None
         x = self.attention_residual(x, lambda x: self.attention(x, layout, own))
         if self.cross_attention_residual is not None:
             attend = self.cross_attention
-            x = self.cross_attention_residual(x, lambda x: attend(x, memory, cross_layout, cross))  # type: ignore[misc]
+            x = self.cross_attention_residual(x, lambda x: attend(x, memory, cross_layout, cross), source)  # type: ignore[misc]
         if self.feed_forward_residual is not None:
-            x = self.feed_forward_residual(x, self.feed_forward)
+            x = self.feed_forward_residual(x, self.feed_forward, source)
         return x
 
     @property

@@ -28,7 +28,16 @@ from regard.nn.layout import Layout, PaddingMask, make_layout
 from regard.nn.lora import LoRALinear
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.positions import Positions
-from regard.nn.transformer import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual, Stack
+from regard.nn.transformer import (
+    Block,
+    FeedForward,
+    GatedFeedForward,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SandwichNorm,
+    Stack,
+)
 
 MIN_COPIED = 2**17  # weights of a layer from which it is copied: smaller ones stay in the processor's cache
 MAX_TOKENS = 32  # of a row in a step: longer prompts are the plain code's
@@ -210,26 +219,44 @@ def _block_step(block: nn.Module) -> BlockStep:
     def step(
         x: Tensor, layout: Layout, memory: Tensor | None, cross_layout: Layout | None, cache: LayerCache
     ) -> Tensor:
-        x = attention_residual(x, lambda x: attention(x, layout, cache))
+        source = x if block.parallel else None
+        x = attention_residual(x, lambda x: attention(x, layout, cache), source)
         if cross_residual is not None and cross_attention is not None:
             assert memory is not None
             assert cross_layout is not None
-            x = cross_residual(x, lambda x: cross_attention(x, memory, cross_layout, cache))
+            x = cross_residual(x, lambda x: cross_attention(x, memory, cross_layout, cache), source)
         if feed_forward_residual is not None and feed_forward is not None:
-            x = feed_forward_residual(x, feed_forward)
+            x = feed_forward_residual(x, feed_forward, source)
         return x
 
     return step
 
 
-def _residual(residual: Residual) -> Callable[[Tensor, Function], Tensor]:
+def _residual(residual: Residual) -> Callable[[Tensor, Function, Tensor | None], Tensor]:
+    """Return the step of a residual connection: states x, a sub-layer, and what it reads, x itself if None."""
     norm: Function = residual.norm.forward
-    connected = residual.connected
     if type(residual) is PreNorm:
-        return lambda x, sublayer: x + sublayer(norm(x)) if connected else sublayer(norm(x))
-    if type(residual) is PostNorm:
-        return lambda x, sublayer: norm(x + sublayer(x)) if connected else norm(sublayer(x))
-    raise UnsupportedLayerError
+
+        def add(x: Tensor, sublayer: Function, source: Tensor | None) -> Tensor:
+            y = sublayer(norm(x if source is None else source))
+            return x + y if residual.connected else y
+
+    elif type(residual) is SandwichNorm:
+        output_norm: Function = residual.output_norm.forward
+
+        def add(x: Tensor, sublayer: Function, source: Tensor | None) -> Tensor:
+            y = output_norm(sublayer(norm(x if source is None else source)))
+            return x + y if residual.connected else y
+
+    elif type(residual) is PostNorm:
+
+        def add(x: Tensor, sublayer: Function, source: Tensor | None) -> Tensor:
+            y = sublayer(x if source is None else source)
+            return norm(x + y if residual.connected else y)
+
+    else:
+        raise UnsupportedLayerError
+    return add
 
 
 def _self_attention_step(attention: SelfAttention) -> Callable[[Tensor, Layout, LayerCache], Tensor]:
@@ -238,7 +265,7 @@ def _self_attention_step(attention: SelfAttention) -> Callable[[Tensor, Layout, 
     project, output = FewRowsLinear.of(attention.query_key_value), FewRowsLinear.of(attention.output)
     positions, kernel = attention.positions, attention.kernel
     rotates = type(positions).rotate is not Positions.rotate
-    is_plain = type(kernel) is FullAttention and not positions.mixes
+    is_plain = type(kernel) is FullAttention and kernel.soft_cap is None and not positions.mixes
     heads, kv_heads, scale = attention.heads, attention.kv_heads, kernel.scale
     key_width, value_width, sizes = attention.key_width, attention.value_width, attention.sizes
 
@@ -267,6 +294,8 @@ def _self_attention_step(attention: SelfAttention) -> Callable[[Tensor, Layout, 
 def _cross_attention_step(attention: CrossAttention) -> Callable[[Tensor, Tensor, Layout, LayerCache], Tensor]:
     if type(attention) is not CrossAttention or type(attention.kernel) is not FullAttention:
         raise UnsupportedLayerError
+    if attention.kernel.soft_cap is not None:
+        raise UnsupportedLayerError
     query, output = FewRowsLinear.of(attention.query), FewRowsLinear.of(attention.output)
     heads, key_width, value_width = attention.heads, attention.key_width, attention.value_width
     scale = attention.kernel.scale
@@ -291,10 +320,11 @@ def _feed_forward(module: nn.Module) -> Function:
         return lambda x: output(activation(inner(x)))
     if type(module) is GatedFeedForward:
         gates, out = FewRowsLinear.of(module.inner), FewRowsLinear.of(module.output)
+        activate: Function = module.activation.forward
 
         def gated(x: Tensor) -> Tensor:
             gate, value = gates(x).chunk(2, dim=-1)
-            return out(F.silu(gate) * value)
+            return out(activate(gate) * value)
 
         return gated
     return module  # position-wise, so that (R·T, C) is as good as (R, T, C)

@@ -75,6 +75,8 @@ export const ACTIVATIONS = {
 /** Gated activation functions, of a gate and a value. @type {Record<string, (gate: number, value: number) => number>} */
 export const GATED = {
   swiglu: (gate, value) => swish(gate) * value,
+  geglu: (gate, value) => ACTIVATIONS.gelu(gate) * value,
+  "geglu-tanh": (gate, value) => ACTIVATIONS["gelu-tanh"](gate) * value,
 };
 
 /** Error function by its Taylor series; the usual approximation (Abramowitz and Stegun 7.1.26) is not accurate enough. @param {number} x */
