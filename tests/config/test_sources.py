@@ -111,12 +111,12 @@ def test_json_round_trip(preset: str) -> None:
         ("model.feed_forward=-1", "model.feed_forward = -1 should be greater than or equal to 0."),
         (
             "model.activation=gleu",
-            "model.activation = 'gleu' should be 'relu', 'relu2', 'gelu', 'gelu-tanh', 'swish' or 'swiglu' "
-            "(did you mean gelu?).",
+            "model.activation = 'gleu' should be 'relu', 'relu2', 'gelu', 'gelu-tanh', 'swish', 'swiglu', 'geglu' or "
+            "'geglu-tanh' (did you mean gelu?).",
         ),
         (
             "model.positions=learnt",
-            "model.positions.kind = 'learnt' should be 'alibi', 'learned', 'none', 'relative', 'rotary', "
+            "model.positions.kind = 'learnt' should be 'alibi', 'buckets', 'learned', 'none', 'relative', 'rotary', "
             "'sinusoidal' or 'syntax' (did you mean learned?).",
         ),
         (

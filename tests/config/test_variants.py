@@ -158,8 +158,8 @@ def test_registered_optimizer_and_schedule_are_built() -> None:
     [
         (
             ["model.positions=shiftd"],
-            "--set model.positions=shiftd: model.positions.kind = 'shiftd' should be 'alibi', 'learned', 'none', "
-            "'relative', 'rotary', 'shifted', 'sinusoidal' or 'syntax' (did you mean shifted?).",
+            "--set model.positions=shiftd: model.positions.kind = 'shiftd' should be 'alibi', 'buckets', 'learned', "
+            "'none', 'relative', 'rotary', 'shifted', 'sinusoidal' or 'syntax' (did you mean shifted?).",
         ),
         (
             ["model.positions={kind='shifted', max_lenght=3}"],

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import OPTConfig, OPTForCausalLM, logging
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    logging,
+)
 
 from regard.interop import import_huggingface
 from regard.models import load_network
@@ -36,7 +46,58 @@ def opt(draw: random.Random, seed: int) -> Any:
     return OPTForCausalLM(config)
 
 
-FAMILIES = {"opt": opt}
+def gpt_neox(draw: random.Random, seed: int) -> Any:
+    heads = draw.choice([1, 2])
+    config = GPTNeoXConfig(
+        vocab_size=draw.randint(11, 40),
+        hidden_size=heads * 8,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        intermediate_size=draw.randint(5, 40),
+        max_position_embeddings=30,
+        use_parallel_residual=seed != 2,
+        hidden_act=draw.choice(["relu", "gelu", "gelu_new"]),
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": [0.25, 1.0, 0.5][seed]},
+        tie_word_embeddings=draw.choice([True, False]),
+        eos_token_id=0,
+    )
+    return GPTNeoXForCausalLM(config)
+
+
+def gemma_settings(draw: random.Random) -> dict[str, Any]:
+    kv_heads = draw.choice([1, 2])
+    heads = kv_heads * draw.choice([1, 2])
+    return {
+        "vocab_size": draw.randint(11, 40),
+        "hidden_size": heads * draw.choice([4, 6]),
+        "num_hidden_layers": 3,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": draw.choice([4, 6, 10]),
+        "intermediate_size": draw.randint(5, 40),
+        "rms_norm_eps": draw.choice([1e-6, 1e-3]),
+        "attention_bias": draw.choice([True, False]),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    }
+
+
+def gemma(draw: random.Random, seed: int) -> Any:
+    return GemmaForCausalLM(GemmaConfig(**gemma_settings(draw)))
+
+
+def gemma2(draw: random.Random, seed: int) -> Any:
+    config = Gemma2Config(
+        **gemma_settings(draw),
+        sliding_window=4,
+        query_pre_attn_scalar=draw.choice([4, 9, 100]),
+        attn_logit_softcapping=[2.0, 5.0, None][seed],
+        final_logit_softcapping=[3.0, None, 30.0][seed],
+        attn_implementation="eager",  # the others have no cap
+    )
+    return Gemma2ForCausalLM(config)
+
+
+FAMILIES = {"opt": opt, "gpt_neox": gpt_neox, "gemma": gemma, "gemma2": gemma2}
 
 
 def random_model(family: str, seed: int) -> Any:

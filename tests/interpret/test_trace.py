@@ -24,7 +24,7 @@ from traces import (
     trace_features,
 )
 
-PAIRWISE_POSITIONS = ("alibi", "relative", "syntax")  # they add a term for each pair of tokens
+PAIRWISE_POSITIONS = ("buckets", "alibi", "relative", "syntax")  # they add a term for each pair of tokens
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -99,14 +99,18 @@ def test_attention_follows_the_formula(name: str) -> None:
         mixes = trace.points[f"{place}.scores"].axes[-1] == "mixture"
         if not mixes:
             close(value["scores"], value["q"] @ value["k"].mT)
+        scale = value["q"].size(-1) ** -0.5 if config.scale_scores else 1.0
         if at_pairs not in PAIRWISE_POSITIONS:
-            close(value["scaled"], value["scores"] * value["q"].size(-1) ** -0.5)
+            close(value["scaled"], value["scores"] * scale)
+        if (cap := config.attention_soft_cap) is not None:
+            value["scaled"] = cap * torch.tanh(value["scaled"] / cap)
+            close(trace.activation(f"{place}.capped"), value["scaled"])
         seen = value["masked"] > -torch.inf
         close(value["masked"], value["scaled"].masked_fill(~seen, -torch.inf))
         close(head_weights, value["masked"].softmax(-1))
         close(head_weights.sum(-1), torch.ones_like(head_weights[..., 0]))
-        if not mixes and at_pairs not in PAIRWISE_POSITIONS:
-            out, by_formula = attend(value["q"], value["k"], value["v"], seen)
+        if not mixes and at_pairs not in PAIRWISE_POSITIONS and cap is None:
+            out, by_formula = attend(value["q"], value["k"], value["v"], seen, scale=scale)
             close(by_formula, head_weights)
             close(trace.activation(point.name), out)
         joined = trace.activation(point.name).transpose(0, 1).flatten(1)
@@ -128,15 +132,23 @@ def test_residuals_norms_and_feed_forward_follow_the_formulas(name: str) -> None
             for other in trace.points.values()
             if other.name.startswith(f"{place}.")
         }
+        sublayer = place.removesuffix("_residual")
+        is_first = sublayer.endswith(".0.attention")
+        if is_first and not config.first_norm:
+            close(value["normed"], trace.activation(f"{sublayer}.input"))
+            continue
         normed = _normed(value)
         close(value["normed"], normed)
-        sublayer = place.removesuffix("_residual")
+        added = value["output_normed"] if config.sandwich_norm else value["added"]
         if config.norm_order == "post":
             close(value["norm_input"], value["sum"])
             close(value["sum"], trace.activation(f"{sublayer}.input") + value["added"])
         else:
             close(value["normed"], trace.activation(f"{sublayer}.input"))
-            close(value["sum"], value["norm_input"] + value["added"])
+            before = value["norm_input"]
+            if config.parallel_sublayers and sublayer.endswith("feed_forward"):
+                before = trace.activation(f"{sublayer.replace('feed_forward', 'attention_residual')}.sum")
+            close(value["sum"], before + added)
         if sublayer.endswith("feed_forward"):
             inner, hidden = trace.activation(f"{sublayer}.inner"), trace.activation(f"{sublayer}.hidden")
             bias = [weights.get(f"{sublayer}.b_{n}", torch.zeros(())) for n in (1, 2)]

@@ -110,7 +110,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "import": CommandEntry(
         "regard.cli.model_files:import_model",
-        "Convert a local Hugging Face folder (Llama, GPT-2, BERT, Marian), or a GGUF file, to a model folder.",
+        "Convert a Hugging Face model (Llama, GPT-2, BERT, Marian, T5, …), local or of the hub, or a GGUF file.",
         "IMPORT_EXAMPLES",
     ),
     "export": CommandEntry(

@@ -12,7 +12,9 @@ AVERAGE_EXAMPLES = examples(
 )
 MERGE_EXAMPLES = examples("regard merge runs/tutor --out models/tutor")
 IMPORT_EXAMPLES = examples(
-    "regard import downloads/gpt2 --out models/gpt2", "regard import downloads/SmolLM2-135M-Instruct.Q8_0.gguf"
+    "regard import downloads/gpt2 --out models/gpt2",
+    "regard import downloads/SmolLM2-135M-Instruct.Q8_0.gguf",
+    "regard import HuggingFaceTB/SmolLM2-135M-Instruct",
 )
 EXPORT_EXAMPLES = examples(
     "regard export runs/en-it --to ctranslate2 --out models/en-it",
@@ -54,20 +56,30 @@ def merge_adapter(
 
 
 def import_model(
-    source: Annotated[Path, argument("Local folder with config.json and model.safetensors, or a GGUF file.", "SOURCE")],
+    source: Annotated[
+        Path,
+        argument(
+            "Local folder with config.json and model.safetensors, a GGUF file, or ORGANIZATION/NAME of the "
+            "Hugging Face hub.",
+            "SOURCE",
+        ),
+    ],
     out: Annotated[
         Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
     ] = None,
 ) -> None:
-    """Convert a local Hugging Face folder (Llama, GPT-2, BERT, Marian), or a GGUF file, to a model folder."""
+    """Convert a Hugging Face model (Llama, GPT-2, BERT, Marian, T5, …), local or of the hub, or a GGUF file."""
     if source.suffix == ".gguf":
         from regard.interop.gguf import import_gguf_file
 
         report = import_gguf_file(source, out or Path(f"{source.stem}-regard"))
     else:
+        from regard.interop.hub import download_model, is_hub_name
         from regard.interop.huggingface import import_huggingface
 
-        report = import_huggingface(source, out or Path(f"{source.resolve().name}-regard"))
+        name = source.as_posix() if is_hub_name(source) else None
+        folder = source if name is None else download_model(name)
+        report = import_huggingface(folder, out or Path(f"{source.resolve().name}-regard"), name=name)
     print_text(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
     for tensor, reason in report.skipped:
         print_text(f"skipped: {tensor} ({reason})")

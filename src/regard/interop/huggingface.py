@@ -42,7 +42,9 @@ from regard.interop.exporters import (
     quoted,
     unsupported_reason,
 )
+from regard.interop.gemma import import_gemma
 from regard.interop.gpt2 import export_gpt2, import_gpt2, unsupported_by_gpt2
+from regard.interop.gpt_neox import import_neox
 from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import (
@@ -55,8 +57,10 @@ from regard.interop.llama import import_llama
 from regard.interop.llama_export import export_llama, unsupported_by_llama
 from regard.interop.m2m100 import import_m2m100
 from regard.interop.marian import export_marian, import_marian, unsupported_by_marian
+from regard.interop.modernbert import import_modernbert
 from regard.interop.opt import import_opt
 from regard.interop.roberta import import_roberta
+from regard.interop.t5 import import_t5
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
 from regard.models import Network, save
 from regard.models.assembly import build_meta
@@ -74,18 +78,23 @@ IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "bert": import_bert,
     "camembert": import_roberta,
     "distilbert": import_distilbert,
+    "gemma": import_gemma,
+    "gemma2": import_gemma,
     "gpt2": import_gpt2,
+    "gpt_neox": import_neox,
     "llama": import_llama,
     "m2m_100": import_m2m100,
     "marian": import_marian,
     "mbart": import_m2m100,
     "megatron-bert": import_bert,
     "mistral": import_llama,
+    "modernbert": import_modernbert,
     "opt": import_opt,
     "qwen2": import_llama,
     "qwen3": import_llama,
     "roberta": import_roberta,
     "roberta-prelayernorm": import_roberta,
+    "t5": import_t5,
     "xlm-roberta": import_roberta,
 }
 GENERATION_CONFIG_FILE = "generation_config.json"
@@ -112,12 +121,13 @@ class ImportReport:
     """Differences from the original, and what was missing."""
 
 
-def import_huggingface(source: str | Path, out: str | Path) -> ImportReport:
+def import_huggingface(source: str | Path, out: str | Path, *, name: str | None = None) -> ImportReport:
     """Convert a Hugging Face folder to a model folder that `regard.load` reads.
 
     Args:
         source: A local folder with `config.json` and `model.safetensors`.
         out: The model folder to write, which must not exist.
+        name: Name of the model in the model card; by default that of the folder.
     """
     source, out = Path(source), Path(out)
     kind, config = _read_config(source)
@@ -131,7 +141,7 @@ def import_huggingface(source: str | Path, out: str | Path) -> ImportReport:
         out,
         network,
         Config(model=plan.model, tokens=_known_tokens(plan), languages=plan.languages),
-        origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
+        origin=f"Imported from the Hugging Face folder {name or source.resolve().name} ({kind}).",
         extra_files=plan.tokenizers.files | chat_files | plan.files,
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())

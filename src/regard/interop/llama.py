@@ -133,7 +133,7 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
         norm_order="pre",
         norm_epsilon=config.epsilon("rms_norm_eps", 1e-6),
         qk_norm=family.qk_norm,
-        positions=_positions(config, notes),
+        positions=read_rotary(config, notes),
         attention=_attention(config, family, layers),
         dropout=0.0,
         attention_dropout=config.probability("attention_dropout", 0.0),
@@ -144,12 +144,24 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE)
     if not tokenizers.by_file:
         tokenizers = no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
-    generation = HFConfig(folder / "generation_config.json", read_optional_json(folder / "generation_config.json"))
-    sampling = [f"{name} {generation.get(name)}" for name in SAMPLING_SETTINGS if generation.get(name) is not None]
-    if sampling:
-        notes.append(f"The original samples with {', '.join(sampling)}: pass these as options of regard generate.")
-    tokens = _special_tokens(config, generation, vocab_size, tokenizers)
+    generation = read_generation(folder)
+    notes += sampling_note(generation)
+    tokens = read_special_tokens(config, generation, vocab_size, tokenizers)
     return ImportPlan(model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes)
+
+
+def read_generation(folder: Path) -> HFConfig:
+    """Return the contents of `generation_config.json`; empty without it."""
+    path = folder / "generation_config.json"
+    return HFConfig(path, read_optional_json(path))
+
+
+def sampling_note(generation: HFConfig) -> list[str]:
+    """Return a note on the original's sampling settings, if there are some."""
+    sampling = [f"{name} {generation.get(name)}" for name in SAMPLING_SETTINGS if generation.get(name) is not None]
+    if not sampling:
+        return []
+    return [f"The original samples with {', '.join(sampling)}: pass these as options of regard generate."]
 
 
 def _kv_heads(config: HFConfig, family: LlamaFamily, heads: int) -> int:
@@ -193,7 +205,8 @@ def _attention(config: HFConfig, family: LlamaFamily, layers: int) -> AttentionC
     return WindowAttentionConfig(window=window - 1, full_layers=full)  # theirs counts the token itself
 
 
-def _positions(config: HFConfig, notes: list[str]) -> RotaryPositionsConfig:
+def read_rotary(config: HFConfig, notes: list[str]) -> RotaryPositionsConfig:
+    """Return the rotary positions of a config, with their base and scaling."""
     parameters = config.get("rope_parameters") or {}
     name = "rope_parameters" if parameters else "rope_scaling"
     table = HFConfig(config.path, {"rope_theta": config.get("rope_theta", 10_000.0)} | (config.get(name) or {}))
@@ -244,7 +257,7 @@ def _scaling(config: HFConfig, table: HFConfig, notes: list[str]) -> ScalingConf
             raise table.error("rope_type", "cannot be imported; regard has default, linear, yarn and llama3")
 
 
-def _special_tokens(
+def read_special_tokens(
     config: HFConfig, generation: HFConfig, vocab_size: int, tokenizers: ImportedTokenizers
 ) -> SpecialTokensConfig:
     """Return the special tokens: several end tokens, and no start token where the tokenizer adds none."""
