@@ -112,7 +112,7 @@ class NoMask(FullAttention):
 
 class BrokenFusedKernel(FullAttention):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> Tensor:
-        return super().forward(q, k, v if self._watched() else 1.01 * v, *rest, **options)
+        return super().forward(q, k, v if self.is_stepwise else 1.01 * v, *rest, **options)
 
 
 def kernel(broken: type[FullAttention]) -> Break:

@@ -1,7 +1,9 @@
 """Import of GPT-NeoX (also Pythia): parallel sublayers, partly rotated heads, layer norms, biases."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
@@ -35,14 +37,14 @@ def neox_mappings(model: DecoderOnlyConfig) -> list[TensorMapping]:
     'decoder.layers.0.attention.query_key_value.weight'
     """
 
-    def by_projection(parts: "tuple[Tensor, ...] | list[Tensor]") -> Tensor:
+    def by_projection(parts: Sequence[Tensor]) -> Tensor:
         heads = parts[0].unflatten(0, (model.heads, 3, -1))  # theirs: query, key and value of each head in turn
-        return heads.transpose(0, 1).flatten(0, 2).contiguous()
+        return torch.cat([heads[:, n].flatten(0, 1) for n in range(3)])
 
     def by_head(whole: Tensor, _: int) -> list[Tensor]:
         return [whole.unflatten(0, (3, model.heads, -1)).transpose(0, 1).flatten(0, 2).contiguous()]
 
-    layout = TensorLayout(lambda parts: by_projection(list(parts)), by_head)
+    layout = TensorLayout(by_projection, by_head)
     layer = [
         *map_module("attention_residual.norm", "input_layernorm"),
         *(
