@@ -117,7 +117,7 @@ def test_a_model_that_the_hub_does_not_have(hub: list[str]) -> None:
 
 
 def test_without_a_network_there_is_one_message(hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where no server listens
     result = command("import", NAME)
     assert result.code == 3
     assert f"{NAME}: is not a local folder, and cannot be downloaded from http://127.0.0.1:9 (" in result.err
