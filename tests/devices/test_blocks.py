@@ -29,6 +29,8 @@ OTHERS = [  # with the two above: every attention kernel and every position sche
     "encoder-decoder, syntax per head, window",
     "decoder-only, normalized queries and keys, squared ReLU, capped logits",
     "decoder-only, wide heads, YaRN, window in some layers",
+    "encoder-decoder, bucket positions, gates of GELU",
+    "decoder-only, norms on both sides, capped scores, window in some layers",
 ]
 
 

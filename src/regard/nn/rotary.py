@@ -140,6 +140,7 @@ class RotaryPositions(Positions):
         self.halves = halves
         self.key_width = key_width
         self.scaling = scaling or FrequencyScaling()
+        self._name = f"rotary {base} {self.scaling}"  # made here: a compiled layer cannot print a number that differs
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return RotaryPositions(self.base, self.halves, key_width, self.scaling, rotated=self.rotated)
@@ -161,7 +162,7 @@ class RotaryPositions(Positions):
 
     def _rotations(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and computed once for all layers."""
-        key = f"rotary {self.base} {x.size(-1)} {x.dtype == torch.float64} {self.scaling}"
+        key = f"{self._name} {x.size(-1)} {x.dtype == torch.float64}"
         if key not in tokens.memo:
             position_ids = tokens.position_ids
             if x.device.type == "mps":  # has no float64
