@@ -41,10 +41,11 @@ docs: $(READY)
 
 # Tests marked `browser` need Chromium: an installed one, else Debian's package, else Playwright's; without any they are skipped.
 browser: $(READY)
-	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null \
-		|| { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
-			&& apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
-		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
+	@command -v chromium-headless-shell >/dev/null \
+		|| { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq >/dev/null 2>&1 \
+			&& apt-get install -y -qq chromium-headless-shell >/dev/null 2>&1; } \
+		|| which chromium chromium-browser google-chrome google-chrome-stable 2>/dev/null | grep -q . \
+		|| $(BIN)/playwright install --only-shell chromium >/dev/null 2>&1 \
 		|| echo "Chromium is not available, so browser tests are skipped. Install it, or set REGARD_CHROMIUM."
 
 # Compares the speed with other implementations and writes docs/performance.md: hours, or about ten minutes.
