@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import regard
+from regard.registry import TASK_REGISTRY
 from small_runs import SETTINGS, pairs, write_pairs
 
 
@@ -197,10 +198,13 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     }
 
 
+TASKS = ", ".join(TASK_REGISTRY.names())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "the task is missing; pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file."),
+        ([], 2, f"the task is missing; pass {TASKS}, or a TOML file."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
         (
             ["translation", "--data", "a.tsv", "--valid-target", "b"],
@@ -211,22 +215,19 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         (
             ["translatoin"],
             2,
-            "'translatoin' is not a task (did you mean translation?); "
-            "pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file.",
+            f"'translatoin' is not a task (did you mean translation?); pass {TASKS}, or a TOML file.",
         ),
         (
             ["tiny"],
             2,
-            "'tiny' is not a task (it is a preset: pass it with --preset); "
-            "pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file.",
+            f"'tiny' is not a task (it is a preset: pass it with --preset); pass {TASKS}, or a TOML file.",
         ),
         (["--resume"], 2, "--resume: pass the run folder with --out."),
         (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to resume; check --out."),
         (
             ["x.toml", "--preset", "tiny"],
             2,
-            "--preset tiny: is for tasks (classify, elmo, gpt, masked, tag, translation, word2vec); in a file, write "
-            "preset = 'tiny'.",
+            f"--preset tiny: is for tasks ({TASKS}); in a file, write preset = 'tiny'.",
         ),
         (
             ["translation", "corpora"],
