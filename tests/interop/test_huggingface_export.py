@@ -167,6 +167,23 @@ def test_language_models_round_trip_as_gpt2(settings: dict[str, Any], tmp_path: 
     assert float((again.network(ids, mask) - expected)[mask].abs().max()) < TOLERANCE
 
 
+def test_large_weights_are_exported_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.models.folder.MAX_SHARD_BYTES", 4096)
+    model = DecoderOnlyConfig(**SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=40))
+    network, _ = saved(tmp_path / "model", model)
+    assert (tmp_path / "model" / "model.safetensors.index.json").exists()
+    export_huggingface(tmp_path / "model", tmp_path / "exported")
+    assert (tmp_path / "exported" / "model.safetensors.index.json").exists()
+    assert not (tmp_path / "exported" / "model.safetensors").exists()
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    expected = network.logits(network.decode(ids))
+    torch.testing.assert_close(theirs(ids).logits[..., : expected.size(-1)], expected, atol=TOLERANCE, rtol=TOLERANCE)
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    again = load_network(tmp_path / "again").network
+    torch.testing.assert_close(again.logits(again.decode(ids)), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
 @pytest.mark.parametrize("name", ROTARY)
 @torch.no_grad()
 def test_rotary_language_models_equal_those_of_the_llama_family(name: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import regard
 from regard.errors import RegardError, RunFolderError
 from regard.training.run import Callback, Run, TensorBoardCallback, tensorboard_callbacks
 from regard.training.runner import run_training
@@ -35,6 +36,25 @@ def test_a_finished_run_has_its_metrics_results_and_best_model(tmp_path: Path) -
     assert [line["step"] for line in run.metrics] == [1, 2, 2]
     assert run.results["best"] == {"step": 2, **lines(run.folder)[-1]["valid"]}
     assert (run.best / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_large_models_of_a_run_are_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again at each validation, read for the average and the test, and loaded."""
+    for module in ("regard.models.folder", "regard.training.run_folder"):
+        monkeypatch.setattr(f"{module}.MAX_SHARD_BYTES", 8192)
+    data = write_pairs(tmp_path / "pairs.tsv", 100)
+    settings = ("training.steps=4", "validation.every=2", "training.average_checkpoints=2")
+    run = run_training(request(tmp_path / "run", data, *settings))
+    for folder in (run.best, run.folder / "last"):
+        files = {path.name for path in folder.glob("*.safetensors")}
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        assert files == set(index["weight_map"].values())  # none of an earlier validation
+        assert len(files) > 2
+    assert len(run.results["best"]) > 1
+    assert regard.load(run.best).translate("one two", max_tokens=3) is not None
+    longer = request(tmp_path / "run", data, "training.steps=6", *settings[1:], resume=True)
+    assert run_training(longer).metrics[-1]["step"] == 6
 
 
 def test_to_pandas_has_a_row_per_line_and_a_column_per_validation_score(

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
 
 from regard.config import (
@@ -64,12 +63,11 @@ from regard.interop.t5 import import_t5
 from regard.interop.weight_transforms import Arrays, add_norm_parameters, repeat_kv_heads, widen_embeddings
 from regard.models import Network, save
 from regard.models.assembly import build_meta
-from regard.models.folder import assign_tensors, load_merged, shape_text
+from regard.models.folder import assign_tensors, load_merged, shape_text, write_model_weights
 from regard.models.folder_files import (
     CONFIG_FILE,
     TARGET_TOKENIZER_FILE,
     TOKENIZER_FILE,
-    WEIGHTS_FILE,
     read_config,
     read_json,
 )
@@ -261,7 +259,7 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
         for name, content in (tokenizers.files | chat_template_files(folder)).items():
             (temporary / name).write_bytes(content)
         separate = {name: tensor.clone().contiguous() for name, tensor in spec.tensors.items()}  # no shared memory
-        save_file(separate, temporary / WEIGHTS_FILE, {"format": "pt"})
+        write_model_weights(temporary, separate)
     kind, example = spec.config["architectures"][0], huggingface_example(out, config)
     return ExportReport(out, "transformers", kind, (*spec.notes, *notes), tuple(example))
 

@@ -77,7 +77,7 @@ def save(
     origin: str = "",
     extra_files: dict[str, bytes] | None = None,
     replace: bool = False,
-    shard_bytes: int = MAX_SHARD_BYTES,
+    shard_bytes: int | None = None,
 ) -> None:
     """Write a model folder.
 
@@ -88,7 +88,7 @@ def save(
         origin: text for the model card.
         extra_files: further files, such as the tokenizer, by name.
         replace: replace an existing folder; otherwise it is an error.
-        shard_bytes: size above which the weights are divided among several files.
+        shard_bytes: size above which the weights are divided among several files; 5 GB by default.
     """
     folder = Path(folder)
     if folder.exists() and not replace:
@@ -240,14 +240,14 @@ def _value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int = MAX_SHARD_BYTES) -> None:
+def write_model_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int | None = None) -> None:
     """Write tensors to `model.safetensors`; if they are larger than `shard_bytes`, to several files and an index."""
     shards: list[dict[str, Tensor]] = [{}]
-    free = shard_bytes
+    limit = free = MAX_SHARD_BYTES if shard_bytes is None else shard_bytes
     for name, tensor in tensors.items():
         if shards[-1] and tensor.nbytes > free:
             shards.append({})
-            free = shard_bytes
+            free = limit
         shards[-1][name] = tensor.contiguous()
         free -= tensor.nbytes
     if len(shards) == 1:
