@@ -21,6 +21,7 @@ from regard.serving.loaded_models import LoadedModel, check_arguments
 from regard.serving.server import EXIT_SECONDS
 from regard.serving.service import Service
 from regard.serving.workers import KILL_SECONDS
+from regard.version import __version__
 from servers import RunningServer
 
 ROOT = Path(__file__).parents[1]
@@ -146,6 +147,20 @@ class TestKubernetes:
         pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
         needed = pause + parsed["drain_seconds"] + EXIT_SECONDS + KILL_SECONDS
         assert pod["terminationGracePeriodSeconds"] >= needed
+
+    def test_the_autoscaler_decides_about_pods_on_different_nodes(self, kubernetes: dict[str, Any]) -> None:
+        spec = kubernetes["Deployment"]["spec"]
+        assert "replicas" not in spec
+        minimum = kubernetes["HorizontalPodAutoscaler"]["spec"]["minReplicas"]
+        assert minimum > kubernetes["PodDisruptionBudget"]["spec"]["minAvailable"]  # so that a node can be drained
+        pod = spec["template"]["spec"]
+        (container,) = pod["containers"]
+        workers = parse_command(container["args"])["workers"]
+        assert int(container["resources"]["requests"]["cpu"]) == workers  # utilization is measured against the request
+        (constraint,) = pod["topologySpreadConstraints"]
+        assert constraint["topologyKey"] == "kubernetes.io/hostname"
+        assert constraint["labelSelector"] == spec["selector"]
+        assert container["image"] == f"regard:{__version__}"
 
     def test_the_selectors_match(self, kubernetes: dict[str, Any]) -> None:
         labels = kubernetes["Deployment"]["spec"]["template"]["metadata"]["labels"]
