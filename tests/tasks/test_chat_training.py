@@ -34,7 +34,7 @@ from regard.tasks.chat import chat_tokens
 from regard.tasks.dpo import _tensors
 from regard.training.chat_objectives import ChatObjective, PreferenceObjective, answer_log_probabilities
 from regard.training.trained_parts import adapt
-from small_runs import lines
+from small_runs import lines, numbers
 
 WORDS = ["red", "green", "blue", "one", "two", "three"]
 SETTINGS = [
@@ -394,3 +394,25 @@ def test_settings_that_preferences_cannot_use(base: Path, tmp_path: Path) -> Non
     done = regard("train", "dpo", *options, "--set", "training.rdrop=1", "--set", "model.dropout=0.1")
     assert done.code == 2
     assert "training.rdrop cannot be used for preference pairs" in done.err
+
+
+@pytest.mark.parametrize("task", ["chat", "dpo"])
+def test_runs_resume_bit_by_bit(base: Path, tmp_path: Path, task: str) -> None:
+    records = conversations(20) if task == "chat" else preferences(20)
+    data = write(tmp_path / "data.jsonl", records)
+    fixed = ("--set", "training.schedule.kind=constant", "--set", "validation.every=2", "--set", "training.log_every=1")
+    settings = [*SETTINGS, *LORA, "--set", "training.lora.dropout=0.1", *fixed]
+    for name, steps in (("whole", 4), ("parts", 2)):
+        out = tmp_path / name
+        options: list[str | Path] = ["--data", data, "--valid", data, "--from", base, "--out", out, *settings]
+        assert regard("train", task, *options, "--set", f"training.steps={steps}").code == 0
+    resumed = regard("train", "--resume", "--out", tmp_path / "parts", "--set", "training.steps=4", "--quiet")
+    assert resumed.code == 0, resumed.err
+    assert numbers(tmp_path / "parts") == numbers(tmp_path / "whole")
+
+
+def test_muon_trains_the_matrices_of_lora_with_adamw(base: Path, tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl", conversations(20))
+    options: list[str | Path] = ["--data", data, "--from", base, "--out", tmp_path / "run", *SETTINGS, *LORA]
+    done = regard("train", "chat", *options, "--set", "training.optimizer.kind=muon", "--set", "training.steps=1")
+    assert done.code == 0, done.err

@@ -135,6 +135,10 @@ def test_lora_needs_a_base_that_is_complete(base: tuple[Path, Path], adapted: Pa
     done = regard("train", "translation", "--data", base[1], "--out", tmp_path / "run", "--set", "training.lora.rank=2")
     assert done.code == 2
     assert "training.lora.rank = 2 needs training.start_from, the model to adapt: pass --from MODEL." in done.err
+    averaged = regard("average", adapted, "--last", "2", "--out", tmp_path / "mean")
+    assert averaged.code == 3
+    assert "trained an adapter" in averaged.err
+    assert regard("average", adapted, base[0], "--out", tmp_path / "mean").code == 0  # merged first
     # all weights of an adapter and its base can be trained further
     full = fine_tune((adapted, base[1]), tmp_path / "full", "training.steps=1", "validation.every=1")
     assert (full / "best" / "model.safetensors").exists()

@@ -1,6 +1,7 @@
 """Preferences: a language model learns which of two answers is better, by direct preference optimization (DPO)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from regard.training.chat_objectives import PreferenceObjective, PreferenceTokens
 
 
+LEARNING_RATE, LEARNING_RATE_FACTOR = "training.schedule.learning_rate", 0.1
+
+
 class PreferenceTask(LanguageModelingTask):
     """Fine-tune a language model on preference pairs."""
 
@@ -61,8 +65,9 @@ class PreferenceTask(LanguageModelingTask):
         return preference_stats(corpus, skip_invalid, report)
 
     def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
-        """Settings for this amount of text."""
-        return chat_settings(stats, user)
+        """Settings for this amount of text; the learning rate is lower than for conversations."""
+        settings = chat_settings(stats, user)
+        return [_lowered(setting) if setting.key == LEARNING_RATE else setting for setting in settings]
 
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Tokenize the preference pairs."""
@@ -181,6 +186,11 @@ class BoundPreferences:
         names = ("loss", "accuracy", "margin", "chosen_reward", "rejected_reward")
         summed = self.share.total([totals.get(name, 0.0) for name in names])
         return ValidationResult({name: total / len(split.store) for name, total in zip(names, summed, strict=True)})
+
+
+def _lowered(setting: AutomaticSetting) -> AutomaticSetting:
+    value = float(f"{LEARNING_RATE_FACTOR * float(setting.value):.1e}")
+    return replace(setting, value=value, reason="a tenth of that for conversations: rewards grow fast")
 
 
 def _tensors(source: PreferenceBatches, pairs: Ids, rank: int = 0, world_size: int = 1) -> "PreferenceTokens":

@@ -13,8 +13,15 @@ from regard.data.chat_files import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
 from regard.models import LoadedNetwork, save
+from regard.models.adapter_files import read_adapter
 from regard.models.folder import check_tensors, load_merged, read_tensors, trained_tensors
-from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_file
+from regard.models.folder_files import (
+    CONFIG_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    read_file,
+    resolve_model_folder,
+)
 from regard.training.checkpoint import restore_network
 from regard.training.distributed import local_part
 from regard.training.run_folder import RunFolder
@@ -83,6 +90,11 @@ def average_folders(folders: Sequence[Path], out: Path) -> str:
 
 def average_run(folder: Path, last: int, out: Path) -> str:
     """Write a model folder with the mean weights of the last validations of a run; returns what was averaged."""
+    if read_adapter(resolve_model_folder(folder)) is not None:
+        raise ModelError(
+            f"{folder}: trained an adapter, and the product of averaged matrices is no average; average models that "
+            "regard merge wrote."
+        )
     model, saved = load_merged(folder), RunFolder(folder).saved_weights()
     if not saved:
         raise ModelError(
