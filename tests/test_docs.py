@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import regard
-from regard.cli.plot import PLOTS
+from regard.cli.plot import ALIASES, PLOTS
 from regard.cli.train import CELLS
 from regard.config.positions import POSITIONS
 from regard.labs import LABS, all_labs
@@ -98,7 +98,7 @@ def test_labs_plots_and_tasks_exist(page: Path) -> None:
     """Names after `regard lab`, `regard plot` and `regard train`, in code and in the text."""
     known = {
         "lab": {*LABS, *LABS.aliases, "all"},
-        "plot": {*PLOTS},
+        "plot": {*PLOTS, *ALIASES},
         "train": {*TASK_REGISTRY, *TASK_REGISTRY.aliases, *CELLS},
     }
     known["lab"].add("my-lab")  # the example of a lab of one's own
@@ -111,7 +111,7 @@ def test_glossary_names_every_lab_and_plot() -> None:
     text = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
     labs = {LABS.resolve(name) for name in re.findall(r"`regard lab ([a-z0-9-]+)`", text)}
     assert labs == {lab.name for lab in all_labs()}
-    assert set(re.findall(r"`regard plot (\w+)`", text)) == set(PLOTS)
+    assert {ALIASES.get(name, name) for name in re.findall(r"`regard plot ([\w-]+)", text)} == set(PLOTS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

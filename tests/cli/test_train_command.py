@@ -351,6 +351,8 @@ def test_a_run_or_a_file_without_settings_in_the_place_of_the_task(
     [
         ("translation", "--data", "missing.tsv"),
         ("gpt", "--data", "empty.txt"),
+        ("translation", "--data", "one.tsv", "--set", "training.steps=1"),
+        ("translation", "--data", "damaged.tsv", "--set", "training.steps=1"),
         ("word2vec", "--data", "missing.txt"),
         ("translation", "--data", "missing.tsv", "--set", "model.width=7"),
         ("--resume",),
@@ -362,6 +364,8 @@ def test_a_start_that_fails_leaves_no_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty.txt").write_text("")
+    Path("one.tsv").write_text("one\tuno\n")  # nothing can be held out
+    Path("damaged.tsv").write_text("one\tuno\n" * 9 + "no tab\n")
     if existing is not None:
         Path(existing).mkdir(parents=True)
     assert regard("train", *arguments, "--out", "runs/new").code in (2, 3)

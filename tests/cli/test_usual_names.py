@@ -46,18 +46,6 @@ TASK_NAMES = {
 
 
 PLOT_NAMES = {"Causal mask": "mask", "BigBird": "pattern", "soft-lookup": "lookup", "lstm_cell": "lstm", "rnn": "graph"}
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def test_names_in_the_docs_lead_to_a_lab_and_a_plot() -> None:
-    texts = [path.read_text("utf-8") for path in DOCS.rglob("*.md")]
-    labs, plots = (
-        {name for text in texts for name in re.findall(rf"`regard {command} ([a-z][\w-]*)", text)}
-        for command in ("lab", "plot")
-    )
-    assert len(labs) > 20
-    assert {LABS.resolve(name) for name in labs} <= {*LABS, "my-lab"}
-    assert {ALIASES.get(name, name) for name in plots} <= {*PLOTS}
 
 
 def test_usual_names_of_plots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")
 CHUNK_BYTES = 2**20
 MAX_INFO_BYTES = 64 * 2**20  # of run.json
+MAX_DISCARDED_BYTES = 64 * 2**20  # of prepared data, which take about a minute
 
 
 class AppendedFiles:
@@ -213,12 +214,29 @@ class RunFolder:
         try:
             yield
         except BaseException:
-            if self.folder in self._created:
-                shutil.rmtree(self.folder, ignore_errors=True)
-                with suppress(OSError):  # a parent that is in use by now
-                    for folder in self._created[1:]:
-                        folder.rmdir()
+            self._remove_created()
             raise
+
+    def _remove_created(self) -> None:
+        """Remove the folder and its parents, as far as `lock` has created them."""
+        if self.folder in self._created:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):  # a parent that is in use by now
+                for folder in self._created[1:]:
+                    folder.rmdir()
+
+    def discard_start(self) -> bool:
+        """Remove the folder after an error, if `lock` has created it and preparation has not come far.
+
+        Much prepared data stay: the next start of the same run continues with them.
+        """
+        if self.folder not in self._created or self.read_info().get("status") != "started":
+            return False
+        prepared = sum(path.stat().st_size for path in self.data.rglob("*") if path.is_file())
+        if prepared > MAX_DISCARDED_BYTES:
+            return False
+        self._remove_created()
+        return True
 
     def write(self, name: str, content: str) -> None:
         """Write a small text file atomically."""

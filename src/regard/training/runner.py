@@ -16,7 +16,7 @@ from regard.data.corpus_scan import ReportProgress, discard_scan
 from regard.data.datasets import Datasets, dataset_splits
 from regard.data.preparation import PreparedData
 from regard.data.store import verified_stores
-from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
+from regard.errors import ConfigError, DataError, InterruptedRun, ModelError, RegardError, RunFolderError
 from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.assembly import build_meta
@@ -234,14 +234,18 @@ def _counting(report: ReportProgress) -> Check:
 
 @contextmanager
 def _recording_failure(run: RunFolder, process_group: ProcessGroup) -> Iterator[None]:
-    """Write an error or an interruption to run.json and to the report before it is raised."""
+    """Write an error or an interruption to run.json and to the report before it is raised.
+
+    An error in data or settings that is found before training leaves no folder.
+    """
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
         if process_group.is_first:
             with suppress(RegardError, OSError):  # the user must see the first error, such as a full disk
-                run.update_info(**_failure(error))
-                write_report(run.folder)
+                if not (isinstance(error, (ConfigError, DataError, ModelError)) and run.discard_start()):
+                    run.update_info(**_failure(error))
+                    write_report(run.folder)
         raise
 
 
