@@ -8,9 +8,12 @@ import regard
 from commands import regard as command
 from random_models import SMALL, greedy_decode, random_network, sources, words
 from regard.config import Config, EncoderDecoderConfig, LanguagesConfig, LearnedPositionsConfig
+from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.errors import ConfigError
 from regard.models import Network, load_network, save
+from regard.registry import EngineName
 
+ENGINES: tuple[EngineName, ...] = ("torch", "ctranslate2")
 LANGUAGES = {"eng_Latn": 26, "ita_Latn": 27, "zho_Hans": 24, "zho_Hant": 28}
 
 
@@ -29,15 +32,24 @@ def expected(network: Network, config: Config, ids: list[int], source: int, targ
     return greedy_decode(network, config, [source, *ids], prompt, 8)
 
 
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 @pytest.mark.parametrize(("source", "target"), [("en", "it"), ("ita_Latn", "zho_Hant"), ("eng_Latn", "eng_Latn")])
-def test_a_pair_of_languages_is_chosen_by_tokens(source: str, target: str, folder: Path) -> None:
+def test_a_pair_of_languages_is_chosen_by_tokens(source: str, target: str, engine: EngineName, folder: Path) -> None:
     model, network = regard.load(folder), load_network(folder).network
     full = {"en": "eng_Latn", "it": "ita_Latn"}
     source_token, target_token = (LANGUAGES[full.get(code, code)] for code in (source, target))
     rows = sources(vocabulary=24)
     texts = [" ".join(f"w{n}" for n in row) for row in rows]
     details = model.translate_detailed(
-        texts, beam=1, max_tokens=9, attention=True, token_scores=True, source_language=source, target_language=target
+        texts,
+        beam=1,
+        max_tokens=9,
+        attention=True,
+        token_scores=True,
+        source_language=source,
+        target_language=target,
+        engine=engine,
+        precision="float32",
     )
     for row, detail in zip(rows, details, strict=True):
         (sentence,) = detail.sentences
@@ -49,6 +61,35 @@ def test_a_pair_of_languages_is_chosen_by_tokens(source: str, target: str, folde
         assert best.token_scores is not None
         assert len(best.token_scores) == len(best.tokens) + best.ended
     assert len({detail.text for detail in details}) > 1
+
+
+def test_engines_find_the_same_translations_between_languages(folder: Path) -> None:
+    model, texts = regard.load(folder), ["w4 w5 w6", "w9 w8", "w20 w21 w22 w23"]
+    options = TranslationOptions(
+        SearchOptions(patience=1.0, n_best=3, constraints=OutputConstraints(max_tokens=9)),
+        token_scores=True,
+        source_language="en",
+        target_language="it",
+    )
+    results = [
+        model.translator(options, engine=engine, precision="float32").translate(texts, options) for engine in ENGINES
+    ]
+    for expected, actual in zip(*results, strict=True):
+        alternatives = [translation.sentences[0].alternatives for translation in (expected, actual)]
+        for first, second in zip(*alternatives, strict=True):
+            assert second.tokens == first.tokens
+            assert second.token_scores == pytest.approx(first.token_scores, abs=1e-3)
+            assert second.score == pytest.approx(first.score, abs=1e-3)
+
+
+def test_translations_that_fill_all_positions_are_scored(folder: Path) -> None:
+    (detail,) = regard.load(folder).translate_detailed(
+        "w4 w5 w6", token_scores=True, source_language="en", target_language="it", engine="ctranslate2"
+    )
+    best = detail.sentences[0].alternatives[0]
+    assert best.token_scores is not None
+    assert len(best.tokens) == len(best.token_scores) == 29  # and the language token
+    assert sum(best.token_scores) == pytest.approx(best.log_probability)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from transformers import (
     logging,
 )
 
+from regard.errors import ModelError
 from regard.interop import import_huggingface
 from regard.models import load_network
 
@@ -135,3 +136,17 @@ def test_logits_equal_transformers(family: str, seed: int, tmp_path: Path) -> No
     cache = network.new_cache()
     steps = [network.logits(network.decode(part, cache=cache)) for part in ids.split([9, *[1] * 15], dim=1)]
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_end_tokens_and_sampling_of_the_generation_config(family: str, tmp_path: Path) -> None:
+    model = random_model(family, 0)
+    model.generation_config.update(eos_token_id=[3, 5, 10**6], do_sample=True, temperature=0.6, top_k=7)
+    model.save_pretrained(tmp_path / "original")
+    report = import_huggingface(tmp_path / "original", tmp_path / "ours")
+    assert {3, 5} <= set(load_network(tmp_path / "ours").config.tokens.ends)
+    assert sum("temperature 0.6, top_k 7" in note for note in report.notes) == 1
+    path = tmp_path / "original" / "generation_config.json"
+    path.write_text('{"eos_token_id": ["a"]}', "utf-8")
+    with pytest.raises(ModelError, match=r'eos_token_id = \["a"\] should be a token id, or a list of them'):
+        import_huggingface(tmp_path / "original", tmp_path / "again")

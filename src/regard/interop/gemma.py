@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.config import AttentionConfig, DecoderOnlyConfig, FullAttentionConfig, WindowAttentionConfig
-from regard.interop.hf_folder import HFConfig, read_weights
+from regard.interop.hf_folder import HFConfig, read_generation, read_weights
 from regard.interop.hf_spec import ImportPlan, TensorLayout, TensorMapping, is_output_tied, read_activation
 from regard.interop.hf_tokenizers import copy_tokenizers, no_tokenizers
 from regard.interop.llama import (
@@ -20,10 +20,8 @@ from regard.interop.llama import (
     LLAMA_HEADS,
     LLAMA_OUTPUT,
     llama_mappings,
-    read_generation,
     read_rotary,
     read_special_tokens,
-    sampling_note,
 )
 from regard.models.folder_files import TOKENIZER_FILE
 
@@ -113,7 +111,6 @@ def import_gemma(folder: Path, config: HFConfig) -> ImportPlan:
     if not tokenizers.by_file:
         tokenizers = no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
     generation = read_generation(folder)
-    notes += sampling_note(generation)
     factor = math.sqrt(head_dim / config.size("query_pre_attn_scalar", 256)) if is_second else 1.0
     tokens = read_special_tokens(config, generation, vocab_size, tokenizers)
     return ImportPlan(

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.folder import read_model_weights
-from regard.models.folder_files import WEIGHTS_FILE, WEIGHTS_INDEX_FILE
+from regard.models.folder_files import WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_optional_json
 
+GENERATION_CONFIG_FILE = "generation_config.json"
+SAMPLING_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -145,3 +147,26 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
                 "save the model as safetensors with save_pretrained of transformers."
             )
     return read_model_weights(folder)
+
+
+def read_generation(folder: Path) -> HFConfig:
+    """Return the contents of `generation_config.json`; empty without it."""
+    path = folder / GENERATION_CONFIG_FILE
+    return HFConfig(path, read_optional_json(path))
+
+
+def sampling_note(generation: HFConfig) -> list[str]:
+    """Return a note on the original's sampling settings, if there are some."""
+    sampling = [f"{name} {generation.get(name)}" for name in SAMPLING_SETTINGS if generation.get(name) is not None]
+    if not sampling:
+        return []
+    return [f"The original samples with {', '.join(sampling)}: pass these as options of regard generate."]
+
+
+def generation_ends(generation: HFConfig, vocab_size: int) -> list[int]:
+    """Return the end tokens of `generation_config.json`, those that the network has."""
+    listed = generation.get("eos_token_id")
+    ends = [end for end in (listed if isinstance(listed, list) else [listed]) if end is not None]
+    if not all(isinstance(end, int) and not isinstance(end, bool) and end >= 0 for end in ends):
+        raise generation.error("eos_token_id", "should be a token id, or a list of them")
+    return [end for end in dict.fromkeys(ends) if end < vocab_size]

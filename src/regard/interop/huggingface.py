@@ -14,7 +14,7 @@ Face class can hold, is refused before anything is written.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,14 @@ from regard.interop.exporters import (
 from regard.interop.gemma import import_gemma
 from regard.interop.gpt2 import export_gpt2, import_gpt2, unsupported_by_gpt2
 from regard.interop.gpt_neox import import_neox
-from regard.interop.hf_folder import FLOAT_TYPES, HFConfig
+from regard.interop.hf_folder import (
+    FLOAT_TYPES,
+    GENERATION_CONFIG_FILE,
+    HFConfig,
+    generation_ends,
+    read_generation,
+    sampling_note,
+)
 from regard.interop.hf_spec import HFSpec, ImportPlan, to_huggingface, to_regard
 from regard.interop.hf_tokenizers import (
     TOKENIZER_CONFIG_FILE,
@@ -95,7 +102,6 @@ IMPORTERS: dict[str, Callable[[Path, HFConfig], ImportPlan]] = {
     "t5": import_t5,
     "xlm-roberta": import_roberta,
 }
-GENERATION_CONFIG_FILE = "generation_config.json"
 LABEL_HEAD_CLASSES = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
 
 
@@ -129,7 +135,7 @@ def import_huggingface(source: str | Path, out: str | Path, *, name: str | None 
     """
     source, out = Path(source), Path(out)
     kind, config = _read_config(source)
-    plan = IMPORTERS[kind](source, config)
+    plan = _with_generation(IMPORTERS[kind](source, config), read_generation(source))
     network = build_meta(plan.model)  # shapes only: all values come from the file
     _check_tensors(plan, network)
     tensors = to_regard(plan.mappings, plan.weights.tensors)
@@ -144,6 +150,19 @@ def import_huggingface(source: str | Path, out: str | Path, *, name: str | None 
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return ImportReport(out, kind, parameters, _skipped_tensors(plan), tuple(_notes(plan)))
+
+
+def _with_generation(plan: ImportPlan, generation: HFConfig) -> ImportPlan:
+    """Return the plan of a language model with all end tokens, and with a note on sampling."""
+    if not plan.model.generates:
+        return plan
+    tokens, ends = plan.tokens, generation_ends(generation, plan.model.vocab_size)
+    others = tuple(end for end in ends if end not in tokens.ends)
+    return replace(
+        plan,
+        tokens=tokens.model_copy(update={"other_ends": (*tokens.other_ends, *others)}),
+        notes=[*plan.notes, *sampling_note(generation)],
+    )
 
 
 def _read_config(folder: Path) -> tuple[str, HFConfig]:

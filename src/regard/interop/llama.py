@@ -22,7 +22,7 @@ from regard.config import (
     WindowAttentionConfig,
     YarnScalingConfig,
 )
-from regard.interop.hf_folder import HFConfig, read_weights
+from regard.interop.hf_folder import HFConfig, read_generation, read_weights
 from regard.interop.hf_spec import (
     ImportPlan,
     TensorLayout,
@@ -37,7 +37,7 @@ from regard.interop.hf_tokenizers import (
     no_tokenizers,
     special_token_names,
 )
-from regard.models.folder_files import TOKENIZER_FILE, read_optional_json
+from regard.models.folder_files import TOKENIZER_FILE
 
 LLAMA_EMBEDDING, LLAMA_OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 LLAMA_BUFFERS = r".*\.rotary_emb\.inv_freq"
@@ -45,7 +45,6 @@ LLAMA_HEADS = {
     "score.": "regard's language model has no classification head",
     "qa_outputs.": "regard's language model has no question-answering head",
 }
-SAMPLING_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True)
@@ -145,23 +144,8 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
     if not tokenizers.by_file:
         tokenizers = no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
     generation = read_generation(folder)
-    notes += sampling_note(generation)
     tokens = read_special_tokens(config, generation, vocab_size, tokenizers)
     return ImportPlan(model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes)
-
-
-def read_generation(folder: Path) -> HFConfig:
-    """Return the contents of `generation_config.json`; empty without it."""
-    path = folder / "generation_config.json"
-    return HFConfig(path, read_optional_json(path))
-
-
-def sampling_note(generation: HFConfig) -> list[str]:
-    """Return a note on the original's sampling settings, if there are some."""
-    sampling = [f"{name} {generation.get(name)}" for name in SAMPLING_SETTINGS if generation.get(name) is not None]
-    if not sampling:
-        return []
-    return [f"The original samples with {', '.join(sampling)}: pass these as options of regard generate."]
 
 
 def _kv_heads(config: HFConfig, family: LlamaFamily, heads: int) -> int:

@@ -102,8 +102,6 @@ def unsupported_search(options: TranslationOptions, config: Config, *, is_ensemb
         return "CTranslate2 does not support ensembles"
     if options.prefix:
         return "a prefix is set"
-    if config.languages.codes:
-        return "the model has several languages"
     if options.search.coverage_penalty:
         return "a coverage penalty is set"
     constraints = options.search.constraints

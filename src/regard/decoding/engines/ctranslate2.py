@@ -54,6 +54,11 @@ class CTranslate2Engine:
     def _model(self) -> LoadedCTranslate2:
         return load_ctranslate2("Translator", self._folder, self._precision, self.threads, self.device)
 
+    @property
+    def _scored_tokens(self) -> int | None:
+        """Most tokens of a hypothesis that can be scored: the start token has a position too."""
+        return None if self._positions is None else self._positions - 1
+
     @cached_property
     def _target_ids(self) -> dict[str, int]:
         return {token: token_id for token_id, token in enumerate(self._model.target_tokens)}
@@ -83,9 +88,10 @@ class CTranslate2Engine:
         search, constraints = request.search, request.search.constraints
         beam, source_tokens, target_tokens = search.beam, self._model.source_tokens, self._model.target_tokens
         patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
-        max_tokens = max(limits[n] for n in group)
+        max_tokens, prefixes = max(limits[n] for n in group), request.prefixes
         futures: list[Any] = self._model.runner.translate_batch(
             [[source_tokens[token] for token in request.sources[n]] for n in group],
+            target_prefix=prefixes and [[target_tokens[token] for token in prefixes[n]] for n in group],
             beam_size=beam,
             patience=patience,
             num_hypotheses=max(1, round(beam * patience)) if beam > 1 else 1,
@@ -148,16 +154,23 @@ class CTranslate2Engine:
         indices = [(n, k) for n, hypotheses in enumerate(results) for k in range(len(hypotheses))]
         scores = self._model.runner.score_batch(
             [[source_tokens[token] for token in request.sources[n]] for n, _ in indices],
-            [[target_tokens[token] for token in results[n][k].ids] for n, k in indices],
+            [[target_tokens[token] for token in results[n][k].ids[: self._scored_tokens]] for n, k in indices],
             max_batch_size=MAX_BATCH_SENTENCES,
             max_input_length=0,
         )
         for (n, k), result in zip(indices, scores, strict=True):
             hypothesis = results[n][k]
             values = list(result.log_probs)[: len(hypothesis.ids) + hypothesis.ended]
-            min_tokens = request.search.constraints.min_tokens
-            if min_tokens and len(values) > 1 and not isnan(hypothesis.log_probability):
-                values[0] = hypothesis.log_probability - sum(values[1:])  # the search excluded the end token there
+            forced = 0 if request.prefixes is None else min(len(request.prefixes[n]), len(values))
+            values[:forced] = [0.0] * forced
+            if self._scored_tokens is not None and len(hypothesis.ids) > self._scored_tokens:
+                values[-1] = hypothesis.log_probability - sum(values[:-1])  # of the last token, instead of the end
+            elif (
+                request.search.constraints.min_tokens
+                and len(values) > forced + 1
+                and not isnan(hypothesis.log_probability)
+            ):  # the search excluded the end token after the forced ones
+                values[forced] = hypothesis.log_probability - sum(values[forced + 1 :])
             total = sum(values)
             score = request.search.score(total, len(values))
             results[n][k] = replace(hypothesis, token_scores=values, log_probability=total, score=score)
