@@ -249,6 +249,12 @@ def test_layouts_that_heads_do_not_allow_are_left_out() -> None:
         (["model.attention=linformer"], ["ddp", "fsdp"], "share heads with model.attention = 'linformer'"),
         (["model.qk_norm=true"], ["ddp", "fsdp"], "share heads with model.qk_norm = true"),
         (["training.optimizer=muon"], ["ddp"], "No fsdp or tensor layout: training.optimizer = 'muon' needs whole m"),
+        (
+            ["training.start_from=base", "training.lora.rank=4"],
+            ["ddp"],
+            "No fsdp or tensor layout: training.lora.rank = 4",
+        ),
+        (["model.positions=buckets"], ["ddp", "fsdp"], "share heads with model.positions = 'buckets'"),
         (["training.precision=float16"], ["ddp"], "No fsdp or tensor layout: training.precision = 'float16'"),
     ],
 )

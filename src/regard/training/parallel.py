@@ -109,6 +109,10 @@ def sharding_obstacle(config: Config) -> Obstacle | None:
     if training.precision == "float16":
         reason = "training.precision = 'float16' would scale the loss of each process on its own"
         return Obstacle(reason, "use 'bfloat16', or training.parallel = 'ddp'")
+    if training.lora.rank:
+        return Obstacle(
+            f"training.lora.rank = {training.lora.rank} needs the whole one", "use training.parallel = 'ddp'"
+        )
     for optimizer in (training.optimizer, *(group.optimizer for group in training.parameter_groups.values())):
         if optimizer is not None and optimizer.whole_matrices:
             reason = f"training.optimizer = {optimizer.kind!r} needs whole matrices"
