@@ -88,10 +88,12 @@ class CTranslate2Engine:
         search, constraints = request.search, request.search.constraints
         beam, source_tokens, target_tokens = search.beam, self._model.source_tokens, self._model.target_tokens
         patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
-        max_tokens, prefixes = max(limits[n] for n in group), request.prefixes
+        max_tokens, prefixes = max(limits[n] for n in group), None
+        if request.prefixes is not None:
+            prefixes = _token_sequences([request.prefixes[n] for n in group], target_tokens)
         futures: list[Any] = self._model.runner.translate_batch(
             [[source_tokens[token] for token in request.sources[n]] for n in group],
-            target_prefix=prefixes and [[target_tokens[token] for token in prefixes[n]] for n in group],
+            target_prefix=prefixes,
             beam_size=beam,
             patience=patience,
             num_hypotheses=max(1, round(beam * patience)) if beam > 1 else 1,
