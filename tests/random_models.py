@@ -115,9 +115,9 @@ CHATML = ("<|end|>", "<|im_start|>", "<|im_end|>")
 
 @pytest.fixture(scope="session")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A language model with bytes and the tokens of ChatML, and a context window of 200 tokens."""
+    """A language model with the characters of ASCII and the tokens of ChatML, and a context window of 200 tokens."""
     folder = tmp_path_factory.mktemp("models") / "talker"
-    fast = Tokenizer(models.BPE({name: n for n, name in enumerate([*CHATML, *sorted(ByteLevel.alphabet())])}, []))
+    fast = Tokenizer(models.BPE({name: n for n, name in enumerate([*CHATML, "Ġ", "Ċ", *map(chr, range(33, 127))])}, []))
     fast.pre_tokenizer, fast.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
     fast.add_special_tokens([AddedToken(name, normalized=False) for name in CHATML])
     model = rotary_decoder(**_PLAIN, vocab_size=fast.get_vocab_size(), kv_heads=2)

@@ -185,6 +185,7 @@ class TracedModel:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer  # often the same
     name: str = ""
+    special_tokens: bool = False  # whether names of special tokens in a prompt are these tokens, as in a rendered chat
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,10 @@ def _translate(
 
 def _generate(model: TracedModel, text: str, options: GenerationOptions | None, target: str | None) -> DecodedText:
     config = model.config
-    prompt = prompt_ids(text, config, model.target_tokenizer)
+    if model.special_tokens:
+        prompt = model.target_tokenizer.encode_with_special_tokens(text)[0]
+    else:
+        prompt = prompt_ids(text, config, model.target_tokenizer)
     if target is not None:
         forced = model.target_tokenizer.encode(target)
         ids = _check_length(model, [*prompt, *forced, config.tokens.end], "text")

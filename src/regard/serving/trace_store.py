@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.decoding.options import (
@@ -40,6 +40,7 @@ class TraceRequest:
     beam: int
     length_penalty: float
     max_tokens: int | None
+    special_tokens: bool = False
 
     @property
     def id(self) -> str:
@@ -130,7 +131,8 @@ def _trace(request: TraceRequest, loaded: LoadedModel) -> "Trace":
     else:
         constraints = OutputConstraints(max_tokens=request.max_tokens or DEFAULT_LENGTH)
         options = GenerationOptions(SamplingOptions(temperature=0, constraints=constraints))
-    return look(traced_model(loaded), request.text, options, request.target)
+    model = replace(traced_model(loaded), special_tokens=request.special_tokens)
+    return look(model, request.text, options, request.target)
 
 
 def traced_model(loaded: LoadedModel) -> "TracedModel":

@@ -46,6 +46,8 @@ class LookRequest(RequestModel):
     length_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Maximum generated tokens."""
+    special_tokens: bool = False
+    """Language models: whether names of special tokens in the text are these tokens, as in a rendered chat."""
 
 
 class SentencesRequest(RequestModel):
@@ -340,4 +342,5 @@ def _trace_request(body: LookRequest, model: LoadedModel, service: Service) -> T
         ("beam", search.beam, limits.max_beam),
         ("max_tokens", body.max_tokens or 0, limits.max_tokens),
     )
-    return TraceRequest(model.name, body.text, body.target, search.beam, search.length_penalty, body.max_tokens)
+    options = search.beam, search.length_penalty, body.max_tokens, body.special_tokens
+    return TraceRequest(model.name, body.text, body.target, *options)

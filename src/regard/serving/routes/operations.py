@@ -100,6 +100,8 @@ class ModelInfo(BaseModel):
     default: bool
     """Whether requests with the name alone, without a version, get this model."""
     abilities: list[Ability]
+    chats: bool = False
+    """Whether it has a chat template."""
     source: LanguageItem | None = None
     target: LanguageItem | None = None
     family: str
@@ -162,6 +164,7 @@ def _model_info(loaded: LoadedModel, is_default: bool) -> ModelInfo:
         version=loaded.version or None,
         default=is_default,
         abilities=list(loaded.abilities),
+        chats="generate" in loaded.abilities and loaded.model.chat_template.is_own,
         family=config.family,
         parameters=sum(parameter.numel() for parameter in loaded.model.network.parameters()),
         settings=config.model_dump(mode="json"),

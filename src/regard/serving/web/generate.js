@@ -3,6 +3,7 @@
 import { errorMessage, RequestError, send, Trace } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace, visible } from "./dom.js";
+import { events } from "./events.js";
 import { linkTo, setDraft, updateUrl } from "./state.js";
 import { confidenceClass, confidenceLegend, detokenize } from "./words.js";
 
@@ -16,7 +17,7 @@ export async function showGenerate(root, app, state) {
     maxlength: app.limits.max_trace_characters,
     placeholder: "Enter a prompt",
     value: state.text,
-    on: { input: () => setDraft({ text: prompt.value }) },
+    on: { input: () => setDraft({ text: prompt.value, special: 0 }) },
   });
   const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
     h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
@@ -39,7 +40,7 @@ export async function showGenerate(root, app, state) {
     if (running) return running.abort();
     running = new AbortController();
     button.textContent = "Stop";
-    updateUrl({ text: prompt.value });
+    updateUrl({ text: prompt.value, special: 0 });
     replace(detail);
     const began = performance.now();
     let [text, generated, ended] = ["", 0, false];
@@ -128,23 +129,4 @@ export async function showGenerate(root, app, state) {
     confidenceLegend("Select a token to see other candidates.", out),
     detail,
   );
-}
-
-/** Server-sent events of a response. @param {Response} response @returns {AsyncGenerator<any>} */
-async function* events(response) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  const decoder = new TextDecoder();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    rest += decoder.decode(value, { stream: true });
-    const lines = rest.split("\n\n");
-    rest = lines.pop() ?? "";
-    for (const line of lines) {
-      const data = line.replace(/^data: /, "");
-      if (data === "[DONE]") return;
-      yield JSON.parse(data);
-    }
-  }
 }

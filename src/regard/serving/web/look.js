@@ -113,8 +113,11 @@ export async function showLook(root, app, state) {
   let trace, chosen;
   try {
     const text = { text: textOf(about, state), model: about.name };
-    chosen = selectPart(await latest("sentences", text, (fields) => request("/v1/look/sentences", fields)), state);
-    trace = await latest("trace", { ...text, text: chosen.part.text }, (fields) => Trace.of(fields));
+    chosen = state.special
+      ? { part: { text: text.text, shortened: false, characters: text.text.length }, menu: false }
+      : selectPart(await latest("sentences", text, (fields) => request("/v1/look/sentences", fields)), state);
+    const special = state.special ? { special_tokens: true } : {};
+    trace = await latest("trace", { ...text, text: chosen.part.text, ...special }, (fields) => Trace.of(fields));
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
     replace(body, errorMessage(error, () => showLook(root, app, state)));

@@ -3,6 +3,7 @@
 import { abilityOf } from "./abilities.js";
 import { apiKeys, errorMessage, request, RequestError, server as connection } from "./api.js";
 import { showCard } from "./card.js";
+import { showChat } from "./chat.js";
 import { h, replace } from "./dom.js";
 import { showLook } from "./look.js";
 import { linkTo, navigate, readState, RESET_SELECTION, setDraft } from "./state.js";
@@ -10,6 +11,7 @@ import { showWorkedExample } from "./worked_example.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({
   use: "Translate",
+  chat: "Chat",
   look: "Look inside",
   hand: "Worked example",
   card: "Model",
@@ -59,11 +61,13 @@ async function show() {
   setDraft({});
   const state = readState();
   const about = server.models.find((/** @type {any} */ model) => model.name === state.model) ?? server.models[0];
+  if (!viewsOf(about).includes(state.view)) state.view = "use";
   const app = { about, limits: server.limits, labs: server.labs };
   drawHeader(about, state);
   const focused = document.activeElement?.id;
   const root = h("div", { class: `view ${state.view}` });
   const views = /** @type {Record<string, (root: any, app: any, state: any) => Promise<void>>} */ ({
+    chat: showChat,
     look: showLook,
     hand: showWorkedExample,
     card: showCard,
@@ -102,6 +106,11 @@ function showError(root, error) {
   replace(root, errorMessage(error instanceof RequestError ? error : new RequestError(0, `The page failed: ${error}`), show));
 }
 
+/** The views of a model; only one with a chat template chats. @param {any} about */
+function viewsOf(about) {
+  return Object.keys(TITLES).filter((view) => view !== "chat" || about.chats);
+}
+
 /** @param {string} view @param {any} about */
 function title(view, about) {
   return view === "use" ? abilityOf(about).title : TITLES[view];
@@ -136,7 +145,7 @@ function drawHeader(about, state) {
   const only =
     !choice &&
     h("span", { class: "languages" }, about.abilities.includes("translate") ? `${about.source.name} → ${about.target.name}` : about.name);
-  const tabs = Object.keys(TITLES).map((view) =>
+  const tabs = viewsOf(about).map((view) =>
     h("a", { ...linkTo({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
   );
   replace(

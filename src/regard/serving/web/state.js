@@ -2,7 +2,7 @@
 
 /**
  * @typedef {object} State
- * @property {string} view use, look, hand or card
+ * @property {string} view use, chat, look, hand or card
  * @property {string} step
  * @property {string} model
  * @property {string} text
@@ -14,14 +14,15 @@
  * @property {number} node selected node of the search tree; 0 (the root): none
  * @property {number} sentence the traced sentence of the text; as many as there are: all as one
  * @property {number} word selected word of the translation, counted from 1; 0: none
+ * @property {number} special 1: names of special tokens in the text are these tokens, as in a rendered chat
  * @property {string} letter q, k or v
  * @property {string} edits of the worked example, as X.0.1:3, separated by commas
  * @property {string} off heads and layers that are switched off, as decoder.1.cross_attention[2], separated by commas
  */
 
-const NUMBERS = ["head", "row", "column", "time", "node", "word", "sentence"];
+const NUMBERS = ["head", "row", "column", "time", "node", "word", "sentence", "special"];
 const TEXTS = ["model", "text", "at", "letter", "off", "edits"];
-const VIEWS = ["use", "look", "hand", "card"];
+const VIEWS = ["use", "chat", "look", "hand", "card"];
 
 /** Selections that are reset when the text changes. */
 export const RESET_SELECTION = { row: 0, column: 0, time: 0, node: 0, word: 0, sentence: 0 };
