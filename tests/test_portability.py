@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.files import sync_folder
 from small_runs import SETTINGS, write_pairs
 
 WINDOWS = """
@@ -95,3 +96,18 @@ def test_only_one_module_imports_what_windows_lacks() -> None:
     pattern = re.compile(r"^\s*(?:import|from) (?:fcntl|resource|termios|pwd|grp|uvloop)\b", re.MULTILINE)
     importing = [path.relative_to(package) for path in package.rglob("*.py") if pattern.search(path.read_text("utf-8"))]
     assert importing == [Path("files.py")]  # which catches the error
+
+
+def test_no_module_but_one_opens_folders_to_flush_them() -> None:
+    package = Path(regard.__file__).parent
+    opening = re.compile(r"os\.open\(.*(?:folder|parent).*O_RDONLY\)")
+    modules = [path.relative_to(package) for path in package.rglob("*.py") if opening.search(path.read_text("utf-8"))]
+    assert modules == [Path("files.py")]
+
+
+def test_a_folder_that_cannot_be_opened_is_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)
+    sync_folder(tmp_path)

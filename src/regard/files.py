@@ -107,7 +107,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         yield file
         _finish_file(file, temporary)
         os.replace(file, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -135,8 +135,8 @@ def atomic_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     with _temporary(folder, Path.mkdir, _remove_folder) as temporary:
         yield temporary
         for path in temporary.rglob("*"):
-            _sync_folder(path) if path.is_dir() else _finish_file(path, temporary)
-        _sync_folder(temporary)
+            sync_folder(path) if path.is_dir() else _finish_file(path, temporary)
+        sync_folder(temporary)
         if replace and folder.exists():
             # Removing the old folder takes a while, in which a part of it would be visible: move it away first.
             with _temporary(folder, Path.mkdir, _remove_folder) as old:
@@ -144,7 +144,7 @@ def atomic_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
                 os.replace(temporary, folder)
         else:
             os.replace(temporary, folder)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
 
 @contextmanager
@@ -319,7 +319,7 @@ def _finish_file(file: Path, folder: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the entries of a folder are on the disk, where the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -37,7 +37,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import RunFolderError
-from regard.files import read_regular_file, write_error_message, write_text
+from regard.files import read_regular_file, sync_folder, write_error_message, write_text
 from regard.training.checkpoint import (
     STATE_FILE,
     Checkpoint,
@@ -129,7 +129,7 @@ class _Writer(HuggingFaceStorageWriter):
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(temporary, self._folder)
-        _sync(self._folder.parent)
+        sync_folder(self._folder.parent)
         remove_old_checkpoints(self._folder.parent)
 
 
@@ -140,14 +140,6 @@ def _file_names(results: list[WriteResult]) -> set[str]:
 def _file_digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)
