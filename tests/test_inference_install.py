@@ -80,6 +80,8 @@ for path, body in {{
 }}.items():
     response = client.post(path, json=body)
     results[path] = [response.status_code, response.json()]
+from regard.decoding.constrained import Grammar
+results["grammar"] = Grammar.of_regex("yes|no").name
 results["imported"] = [name for name in {MISSING!r} if sys.modules[name] is not None]
 print(json.dumps(results))
 """
@@ -107,6 +109,7 @@ def test_models_translate_generate_and_are_served_without_torch(results: dict[st
     assert len(translation.split()) == 6
     assert results["translate, again"] == results["translate, first"]
     assert results["python"] == [translation]
+    assert results["grammar"] == "regex"  # is read; only its use needs torch
     code, text, _ = results["generate"]
     assert code == 0
     assert len(text.split()) == 4

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError, MissingPackageError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a server without torch can read a grammar, and say what is missing
     from llguidance import LLMatcher, LLTokenizer
+    from torch import Tensor
 
 MAX_GRAMMAR_CHARACTERS = 2**18
 # with free white space, a weak model may write nothing else
@@ -82,7 +81,7 @@ class GrammarProcessor:
         self._rows: dict[int, tuple[LLMatcher, int]] = {}  # with the length of the text that the matcher has seen
         self._ends = list(dict.fromkeys(ends))
 
-    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+    def __call__(self, logits: "Tensor", generated: "Tensor", sentences: "Tensor") -> None:
         """Set the logits (R, V) of tokens that may not follow to −∞."""
         for row, sentence in enumerate(sentences.tolist()):
             text = generated[row].tolist()
@@ -96,8 +95,10 @@ class GrammarProcessor:
                 raise ConfigError(f"{self._grammar.name}: {_one_line(matcher.get_error())}; simplify it.")
             logits[row].masked_fill_(~self._allowed(matcher, logits.size(-1)).to(logits.device), -math.inf)
 
-    def _allowed(self, matcher: "LLMatcher", size: int) -> Tensor:
+    def _allowed(self, matcher: "LLMatcher", size: int) -> "Tensor":
         """Return whether each token may follow (V,)."""
+        import torch
+
         if matcher.is_stopped():
             allowed = torch.zeros(size, dtype=torch.bool)
             allowed[self._ends] = True
