@@ -32,7 +32,7 @@ from regard.config import EncoderDecoderConfig
 from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.labs import LABS
-from regard.models.assembly import ACTIVATIONS
+from regard.models.assembly import ACTIVATIONS, GATED_ACTIVATIONS
 from regard.serving.app import WEB
 
 pytestmark = pytest.mark.browser
@@ -142,9 +142,9 @@ def test_the_browser_computes_every_activation(page: Page) -> None:
         "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((value, n) => GATED[name](value, y[n])))"
     )
     for name in get_args(EncoderDecoderConfig.model_fields["activation"].annotation):
-        if name == "swiglu":
+        if name in GATED_ACTIVATIONS:
             computed = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
-            expected = torch.nn.functional.silu(inputs) * gates
+            expected = ACTIVATIONS[GATED_ACTIVATIONS[name]]()(inputs) * gates
         else:
             computed, expected = page.evaluate(activation, [name, inputs.tolist()]), ACTIVATIONS[name]()(inputs)
         assert computed == pytest.approx(expected.tolist(), abs=1e-7), name

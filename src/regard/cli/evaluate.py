@@ -169,7 +169,7 @@ def _check_options(options: "EvaluationOptions", task: "NetworkTask", model: "Mo
     for name in [*options.set_by_user(), *(["output"] if output is not None else [])]:
         if name not in task.evaluation_options:
             tasks = [other for _, other in TASKS.items() if issubclass(other, NetworkTask)]
-            *others, last = [f"{other.noun}s" for other in tasks if name in other.evaluation_options]
+            *others, last = sorted({f"{other.noun}s" for other in tasks if name in other.evaluation_options})
             users = f"{', '.join(others)} and {last}" if others else last
             raise ConfigError(
                 f"--{name.replace('_', '-')}: is for {users}, but {model.folder} is "

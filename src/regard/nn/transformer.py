@@ -161,7 +161,8 @@ class SandwichNorm(PreNorm):
         self.output_normed = Tap("token", "unit", description="output of the sub-layer, normalized")
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        y = self.dropout(self.output_normed(self.output_norm(self.added(y))))
+        y = self.added(y).to(x.dtype)  # autocast computes sub-layers, but not norms, in bfloat16
+        y = self.dropout(self.output_normed(self.output_norm(y)))
         return self.sum(x + y if self.connected else y)
 
     def points(self) -> Iterator[Point]:
