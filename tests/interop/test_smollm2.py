@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import regard
 from regard.interop import import_gguf_file
@@ -75,36 +76,40 @@ def imported(gguf_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @torch.no_grad()
 def test_a_real_model_equals_transformers(gguf_file: Path, imported: Path) -> None:
     config = LlamaConfig(**load_gguf_checkpoint(str(gguf_file))["config"])
-    theirs = LlamaForCausalLM(config).eval()
+    with torch.device("meta"):
+        theirs = LlamaForCausalLM(config).eval()
     tensors = load_gguf_checkpoint(str(gguf_file), return_tensors=True, model_to_load=theirs)["tensors"]
-    theirs.load_state_dict(tensors, strict=False)
+    theirs.load_state_dict(tensors, strict=False, assign=True)
     theirs.tie_weights()
+    theirs.model.rotary_emb = LlamaRotaryEmbedding(config)  # its buffers are in no file
     model = regard.load(imported)
     ends = list(model.config.tokens.ends)
     assert ends == [2, 0]  # <|im_end|> and <|endoftext|>
     tokenizer = Tokenizer.from_file(str(imported / "tokenizer.json"))
     assert tokenizer.encode("In 1987").tokens == ["In", "Ġ", "1", "9", "8", "7"]  # digits are separate tokens
 
+    network = load_network(imported).network
     ids = torch.tensor([model.tokenizer.encode(TEXT)])
-    expected, actual = theirs(ids).logits[0], load_network(imported).network(ids)[0]
+    expected, actual = theirs(ids).logits[0], network(ids)[0]
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-3)  # the largest is about 30
     losses = [torch.nn.functional.cross_entropy(logits[:-1], ids[0, 1:]) for logits in (actual, expected)]
     assert abs(losses[0] - losses[1]) < 1e-4
 
-    def continue_greedily(ids: list[int]) -> list[int]:
-        row = torch.tensor([ids])
-        generated = theirs.generate(
-            row, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=ends[0]
-        )
-        return [token for token in generated[0, len(ids) :].tolist() if token not in ends]
+    def assert_greedy(prompt: list[int], tokens: list[int]) -> None:
+        """Assert that greedy decoding of `transformers` writes these tokens: each is the most probable one."""
+        predicted = theirs(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 :].argmax(-1).tolist()
+        assert predicted[: len(tokens)] == tokens
+        assert len(tokens) == NEW_TOKENS or predicted[len(tokens)] in ends
 
     details = model.generate_detailed(PROMPTS, max_tokens=NEW_TOKENS, temperature=0, engine="torch")
     for prompt, detail in zip(PROMPTS, details, strict=True):
-        assert detail.tokens == continue_greedily(model.tokenizer.encode(prompt)), prompt
-    network = load_network(imported).network
+        assert_greedy(model.tokenizer.encode(prompt), detail.tokens)
     for chat in CHATS:  # turns are divided by special tokens, which regard does not read in prompts
         row = tokenizer.encode(chat).ids
         assert row[0] == 1
-        new = continue_greedily(row)
+        written = theirs.generate(
+            torch.tensor([row]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=ends[0]
+        )
+        new = [token for token in written[0, len(row) :].tolist() if token not in ends]
         tokens = network(torch.tensor([row + new]))[0, len(row) - 1 : -1].argmax(-1).tolist()
         assert tokens == new, chat
