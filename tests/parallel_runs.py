@@ -85,7 +85,7 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
                 continue
             with contextlib.ExitStack() as stack:
                 if "slow" in call and process_group.is_first:
-                    for function in ("prepare_run", "_conclude"):
+                    for function in ("prepare_run", "conclude"):
                         stack.enter_context(mock.patch.object(runner, function, _slow(function, call["slow"])))
                 if "full" in call and not process_group.is_first:
                     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

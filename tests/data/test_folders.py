@@ -8,8 +8,8 @@ import pytest
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import Config, ConfigSource, DecoderOnlyConfig, resolve_paths, validate_sources
+from regard.data.data_key import data_key
 from regard.data.lines import InvalidLines
-from regard.data.preparation import data_key
 from regard.data.readers import read_documents, read_labeled, read_pair_files, read_tagged
 from regard.errors import DataError
 from small_runs import SETTINGS, pairs

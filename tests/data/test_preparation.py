@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from regard.config import Config, TokenizerConfig, load_config
 from regard.data.corpus_scan import pair_stats
-from regard.data.preparation import PreparedSplit, data_key, files_fingerprint, is_held_out, load_or_build_store
+from regard.data.data_key import data_key, files_fingerprint
+from regard.data.preparation import PreparedSplit, is_held_out, load_or_build_store
 from regard.data.prepare_documents import prepare_documents, split_tail
 from regard.data.prepare_pairs import LengthFilter, prepare_pairs, store_pairs
 from regard.data.readers import builtin

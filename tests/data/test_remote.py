@@ -17,9 +17,9 @@ import pytest
 import zstandard
 
 from regard.config import Config, ConfigSource, validate_sources
+from regard.data.data_key import data_key, files_fingerprint
 from regard.data.digests import SeekableFile, file_digests
 from regard.data.lines import InvalidLines
-from regard.data.preparation import data_key, files_fingerprint
 from regard.data.readers import read_documents, read_labeled, read_pair_files, read_pairs
 from regard.data.readers.base import LabeledExample, Pair
 from regard.data.remote import content_digest, expand_pattern, file_exists, open_output, open_seekable

@@ -17,8 +17,9 @@ from regard.config import Config, load_config
 from regard.data import prepare_documents as prepare_documents_module
 from regard.data import remote, shards
 from regard.data.corpus_scan import SCAN_FILE, TextSample, corpus_scan, discard_scan, pair_stats
+from regard.data.data_key import data_key
 from regard.data.lines import InvalidLines
-from regard.data.preparation import PreparedData, data_key, load_or_build_stores
+from regard.data.preparation import PreparedData, load_or_build_stores
 from regard.data.prepare_documents import prepare_documents, store_documents
 from regard.data.prepare_labeled import prepare_labeled
 from regard.data.prepare_pairs import LengthFilter, PairEncoder, prepare_pairs, store_pairs

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from regard.config import Config, ConfigSource, validate_sources
+from regard.data.data_key import data_key
 from regard.data.lines import InvalidLines
-from regard.data.preparation import data_key
 from regard.data.readers import read_documents, read_labeled, read_pair_files, read_tagged, read_texts
 from regard.data.readers.base import LabeledExample, Pair
 from regard.data.readers.columns import is_header, normalize_name

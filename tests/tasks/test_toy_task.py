@@ -10,7 +10,7 @@ import pytest
 
 import commands
 from regard.config import load_config
-from regard.data.preparation import data_key
+from regard.data.data_key import data_key
 
 TASK_FILE = '''
 """Copying: pieces of text in, a network out that repeats what it has read."""

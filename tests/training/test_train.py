@@ -21,7 +21,7 @@ from torch import nn
 import regard
 import small_runs
 from regard.errors import ConfigError, DataError, ModelError, RunError
-from regard.training import runner
+from regard.training import results
 from regard.training.checkpoint import MetricsInterval, TrainingState
 from regard.training.display import LinesDisplay, Progress, ProgressDisplay
 from regard.training.environment import MatmulPeak
@@ -97,13 +97,13 @@ def test_the_files_of_a_model_follow_from_its_weights(tmp_path: Path, monkeypatc
         calls.append(network.weight.item())
         return {"weight.txt": str(calls[-1])}
 
-    monkeypatch.setattr(runner, "task_of", lambda config: SimpleNamespace(model_files=model_files))
+    monkeypatch.setattr(results, "task_of", lambda config: SimpleNamespace(model_files=model_files))
     trainer: Any = SimpleNamespace(network=network, config=None, task=None, check=None, run=RunFolder(tmp_path))
     for last in (2.0, 1.0):
         weights = {"best": {"weight": torch.ones(1, 1)}, "last": {"weight": torch.full((1, 1), last)}}
         for name in weights:
             (tmp_path / name).mkdir(exist_ok=True)
-        runner._write_model_files(trainer, weights)
+        results._write_model_files(trainer, weights)
         assert [(tmp_path / name / "weight.txt").read_text() for name in weights] == ["1.0", str(last)]
     assert calls == [1.0, 2.0, 1.0]  # not a second time for equal weights
 
@@ -156,7 +156,7 @@ class LossRecorder(ProgressDisplay):
 
 def test_the_displayed_loss_is_cross_entropy_like_the_validation_loss(data: Path, tmp_path: Path) -> None:
     recorder, out = LossRecorder(), tmp_path / "run"
-    runner.run_training(request(out, data, "training.steps=3", "training.label_smoothing=0.2"), recorder)
+    run_training(request(out, data, "training.steps=3", "training.label_smoothing=0.2"), recorder)
     logged = [line for line in lines(out) if "loss" in line]
     assert recorder.losses == [line["cross_entropy"] for line in logged]
     assert recorder.losses != [line["loss"] for line in logged]
@@ -334,7 +334,7 @@ def test_after_a_full_disk_the_previous_checkpoint_is_intact(
     def no_report(folder: Path) -> None:
         raise ModelError("no space for the report either")
 
-    monkeypatch.setattr(runner, "write_report", no_report)
+    monkeypatch.setattr("regard.training.runner.write_report", no_report)
 
     def full(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
         if len(written) == 5:  # the first is written before the first step

@@ -16,7 +16,7 @@ from statistics import median
 from regard.api import Model
 from regard.config import Config, ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
-from regard.data.preparation import files_fingerprint
+from regard.data.data_key import files_fingerprint
 from regard.errors import ConfigError, DataError, RegardError
 from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, resolve_model_folder
 from regard.registry import EngineName

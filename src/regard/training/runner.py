@@ -1,15 +1,13 @@
 """Run a training request: from settings to a finished run folder, new or resumed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.data.corpus_scan import ReportProgress, discard_scan
@@ -20,9 +18,7 @@ from regard.errors import ConfigError, DataError, InterruptedRun, ModelError, Re
 from regard.machine import keep_freed_memory
 from regard.models import build
 from regard.models.assembly import build_meta
-from regard.models.folder import read_saved_weights, read_tensors
 from regard.models.network import Network
-from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints, seed_step
 from regard.training.display import ProgressDisplay, ResilientDisplay, scores_line
 from regard.training.distributed import ProcessGroup, joined_process_group, set_collective_timeout
@@ -31,7 +27,8 @@ from regard.training.fine_tuning import BaseValidation, find_base_validation, mi
 from regard.training.initialization import copy_weights_from, initialize_embeddings
 from regard.training.parallel import Parallelism
 from regard.training.report import write_report
-from regard.training.run import Callback, Run, results_summary, tensorboard_callbacks
+from regard.training.results import conclude
+from regard.training.run import Callback, Run, tensorboard_callbacks
 from regard.training.run_folder import RunFolder
 from regard.training.setup import (
     TrainRequest,
@@ -41,7 +38,6 @@ from regard.training.setup import (
     progress_callback,
     resume_run,
     start_run,
-    timestamp,
     with_run_files,
 )
 from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
@@ -198,7 +194,7 @@ def _train(
             display.note(problem)
     status = trainer.train()
     with trainer.evaluation(), process_group.fail_together():  # the others wait for the first, however long it takes
-        return _conclude(run, trainer, status, base) if process_group.is_first else []
+        return conclude(run, trainer, status, base) if process_group.is_first else []
 
 
 def _initialized_network(
@@ -302,103 +298,3 @@ def _latest_checkpoint(run: RunFolder, display: ProgressDisplay, process_group: 
             f"{damaged[0]}, and there is no intact checkpoint before it; start a new run with another --out."
         )
     return None
-
-
-@dataclass(frozen=True)
-class Results:
-    """Scores of `best` and `average` on the validation data and of `test`, and outputs for the report."""
-
-    scores: dict[str, dict[str, float]]
-    signatures: dict[str, str] = field(default_factory=dict)
-    outputs: dict[str, Any] = field(default_factory=dict)
-    searches: dict[str, str] = field(default_factory=dict)  # how the outputs behind scores were decoded
-
-
-def _conclude(run: RunFolder, trainer: Trainer, status: str, base: BaseValidation | None = None) -> list[str]:
-    """Measure the result, write it to the run folder, and return its summary."""
-    results = finish(trainer)
-    _write_model_files(trainer, {"best": _best_weights(trainer), "last": read_saved_weights(run.folder / "last")})
-    if base is not None and (before := run.read_info().get("base")):
-        with swapped_weights(trainer.network, _best_weights(trainer)):
-            results.scores["base_before"] = before["scores"]
-            results.scores["base_after"] = base.scores(trainer.network, trainer.check)
-    if results.outputs:
-        run.write_json("outputs.json", results.outputs)
-    run.update_info(
-        status=status,
-        finished=timestamp(),
-        results=results.scores,
-        signatures=results.signatures,
-        searches=results.searches,
-    )
-    write_report(run.folder)
-    return results_summary(run.folder, results.scores, results.signatures, results.searches)
-
-
-def _write_model_files(trainer: Trainer, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Add the task's files to the model folders of the run. They depend on the weights, which may be the same."""
-    files: dict[str, str] = {}
-    before: Mapping[str, Tensor] = {}
-    for folder, tensors in weights.items():
-        if not _are_equal(tensors, before):
-            with swapped_weights(trainer.network, tensors):
-                files = task_of(trainer.config).model_files(trainer.task, trainer.check)
-        for name, content in files.items():
-            trainer.run.write(f"{folder}/{name}", content)
-        before = tensors
-
-
-def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def finish(trainer: Trainer) -> Results:
-    """Write `last/`, replace `best/` by the average of the last checkpoints if that is better, and measure the best.
-
-    The network has the weights of the last step (`Trainer.evaluation`). It is repeatable: a run that is killed here
-    does all of it again.
-    """
-    state, best = trainer.state, dict(trainer.state.best_scores or {})
-    step = state.best_step
-    trainer.save_model("last", state.step, {})
-    scores: dict[str, dict[str, float]] = {}
-    average = trainer.average_of_last()
-    if average is not None:
-        trainer.display.note(f"Averaging the weights of the last {len(state.averaged_steps)} validations.")
-        with swapped_weights(trainer.network, average):
-            scores["average"] = average_scores = trainer.task.validate(trainer.check).scores
-            if trainer.gain(average_scores, best) > 0:
-                best, step = average_scores, state.step
-                trainer.save_model("best", step, average_scores)
-    scores["best"] = {"step": step, **best}
-    searches = dict.fromkeys(scores, getattr(trainer.task, "validation_search", ""))
-    with swapped_weights(trainer.network, _best_weights(trainer)):
-        tested = trainer.task.test(trainer.check)
-        result = tested or trainer.task.validate(trainer.check)
-    if tested is not None:
-        scores["test"], searches["test"] = tested.scores, tested.search
-    scores |= {"majority": dict(result.majority)} if result.majority else {}
-    outputs = dict(result.outputs) | ({"confusion": dict(result.confusion)} if result.confusion else {})
-    return Results(scores, dict(result.signatures), outputs, searches)
-
-
-def _best_weights(trainer: Trainer) -> dict[str, Tensor]:
-    """The weights in `best/`, which is written again if it is missing and its weights still exist."""
-    state, folder = trainer.state, trainer.run.folder / "best"
-    if not folder.exists():
-        with swapped_weights(trainer.network, _validated_weights(trainer, state.best_step)):
-            trainer.save_model("best", state.best_step, dict(state.best_scores or {}))
-        trainer.display.note(f"{folder}: was missing, and was written again.")
-    return read_saved_weights(folder)
-
-
-def _validated_weights(trainer: Trainer, step: int) -> Mapping[str, Tensor] | None:
-    """The weights that were validated at a step: the current ones (None), or those saved for averaging."""
-    if step == trainer.state.step:
-        return None
-    if step in trainer.state.averaged_steps:
-        return read_tensors(trainer.run.weights_path(step))
-    raise RunFolderError(
-        f"{trainer.run.folder / 'best'}: is missing, and no checkpoint has the weights of step {step:,}, which were "
-        "the best; restore it from a copy, or use last/ instead."
-    )

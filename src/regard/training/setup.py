@@ -14,9 +14,10 @@ from regard.config.errors import setting_origin
 from regard.config.sources import flatten
 from regard.data.chat_files import read_chat_files
 from regard.data.corpus_scan import ReportProgress, corpus_scan
+from regard.data.data_key import data_key
 from regard.data.datasets import save_dataset
 from regard.data.lines import STANDARD_INPUT
-from regard.data.preparation import data_key, has_tokenizer, spool_stdin
+from regard.data.preparation import has_tokenizer, spool_stdin
 from regard.data.remote import file_exists, is_url
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
