@@ -18,7 +18,8 @@ from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer as OurTokenizer
 from regard.errors import ModelError
 from regard.interop import import_huggingface
-from regard.interop.marian_tokenizer import PieceType, marian_tokenizers, parse_sentencepiece, read_sentencepiece
+from regard.interop.marian_tokenizer import marian_tokenizers
+from regard.interop.sentencepiece import PieceType, parse_sentencepiece, read_sentencepiece
 from regard.models import load_network
 
 ENGLISH = "the cat sat on mat dog runs quickly through green field sings old songs rivers seas 12 345 hello, world! ½"

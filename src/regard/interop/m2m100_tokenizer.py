@@ -5,7 +5,7 @@ pieces: two neighbors are merged if their concatenation is a piece, the most pro
 model of XLM-RoBERTa, where the id of a piece is its number plus one, and language tokens after all pieces.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, processors
@@ -20,13 +20,8 @@ from regard.interop.hf_tokenizers import (
     no_tokenizers,
     read_vocabulary,
 )
-from regard.interop.marian_tokenizer import (
-    SentencePieceModel,
-    is_matchable,
-    make_normalizer,
-    read_sentencepiece,
-    unigram_tokenizer,
-)
+from regard.interop.marian_tokenizer import make_normalizer, unigram_tokenizer
+from regard.interop.sentencepiece import SentencePieceModel, bpe_merges, is_matchable, read_sentencepiece
 from regard.models.folder_files import TOKENIZER_FILE, read_optional_json
 
 PIECES_FILE = "sentencepiece.bpe.model"
@@ -83,18 +78,6 @@ def _m2m100(model: SentencePieceModel, ids: Mapping[str, int], path: Path) -> To
     tokenizer.decoder = decoders.Metaspace()
     start = max(ids.values()) + 1
     return _with_special_tokens(tokenizer, {f"__{code}__": start + n for n, code in enumerate(M2M100_LANGUAGES)})
-
-
-def bpe_merges(scores: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield the merges of a SentencePiece BPE model in their order, given the pieces and their scores.
-
-    >>> list(bpe_merges({"a": 0, "b": 0, "ab": -2, "aab": -3, "aa": -1}))
-    [('a', 'a'), ('a', 'b'), ('a', 'ab'), ('aa', 'b')]
-    """
-    for piece in sorted(scores, key=lambda text: -scores[text]):
-        for end in range(1, len(piece)):
-            if piece[:end] in scores and piece[end:] in scores:
-                yield piece[:end], piece[end:]
 
 
 def _mbart50(model: SentencePieceModel, path: Path) -> Tokenizer:

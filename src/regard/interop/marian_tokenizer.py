@@ -21,16 +21,9 @@ The ids differ from Marian's only in these cases:
 - A language code (`>>ita<<`): Marian recognizes any at the start of a text; we recognize known ones anywhere.
 - Equally probable segmentations of a word, as in rulers (`-----`): SentencePiece sums in 32 bits, which may break the
   tie.
-
-A `.spm` file is one Protocol Buffers message: a sequence of fields, each with a key, `number << 3 | type`, and a value:
-a varint (type 0), eight bytes (1), a length and that many bytes (2), or four bytes (5). The field numbers are those of
-`sentencepiece_model.proto`.
 """
 
-import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -39,12 +32,10 @@ from tokenizers.models import Unigram
 
 from regard.data.tokenizer_file import (
     LEADING_SPACES_PATTERN,
-    MAX_TOKENIZER_BYTES,
     SPACE_RUN_PATTERN,
     TRAILING_MARKS_PATTERN,
 )
 from regard.errors import ModelError
-from regard.files import read_regular_file
 from regard.interop.hf_tokenizers import (
     TOKENIZER_CONFIG_FILE,
     ImportedTokenizers,
@@ -55,125 +46,10 @@ from regard.interop.hf_tokenizers import (
     require_tokens,
     special_token_names,
 )
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_optional_json, unreadable_file
+from regard.interop.sentencepiece import PieceType, SentencePieceModel, is_matchable, read_sentencepiece
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_optional_json
 
 USER_DEFINED_SCORE = 0.0  # above all others: SentencePiece always prefers user-defined pieces
-Value = int | bytes
-
-
-class PieceType(IntEnum):
-    """The type of a piece; only normal and user-defined pieces are matched in texts."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A subword with its log-probability."""
-
-    text: str
-    score: float
-    type: PieceType
-
-
-@dataclass(frozen=True)
-class SentencePieceModel:
-    """The contents of a `.spm` file."""
-
-    pieces: tuple[Piece, ...]
-    algorithm: str  # unigram, bpe, word or char
-    charsmap: bytes  # the compiled normalizer; empty if there is none
-    normalizer: str  # its name, such as nmt_nfkc
-    dummy_prefix: bool  # a space is added before a text
-    single_spaces: bool  # spaces are stripped, and runs of them become one
-    escapes_spaces: bool  # a space is represented as ▁
-    space_ends_word: bool  # a space belongs to the word before it
-    byte_fallback: bool  # unknown characters become bytes
-
-
-def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Read a `.spm` file; raise ModelError if it is damaged."""
-    try:
-        return parse_sentencepiece(read_regular_file(path, MAX_TOKENIZER_BYTES))
-    except FileNotFoundError:
-        raise ModelError(f"{path}: is missing; copy it from the original model.") from None
-    except OSError as error:
-        raise unreadable_file(path, error) from None
-    except (ValueError, LookupError, TypeError, struct.error):
-        raise ModelError(f"{path}: is not a SentencePiece model, or it is damaged; copy it again.") from None
-
-
-def parse_sentencepiece(message: bytes) -> SentencePieceModel:
-    """Parse the bytes of a `.spm` file; other bytes raise ValueError, LookupError, TypeError or struct.error."""
-    pieces: list[Piece] = []
-    trainer: dict[int, Value] = {}
-    normalizer: dict[int, Value] = {}
-    for number, value in _fields(message):
-        match number, value:
-            case 1, bytes():
-                pieces.append(_piece(dict(_fields(value))))
-            case 2, bytes():
-                trainer |= _fields(value)
-            case 3, bytes():
-                normalizer |= _fields(value)
-    if not pieces:
-        raise ValueError("no pieces")
-    return SentencePieceModel(
-        tuple(pieces),
-        algorithm={1: "unigram", 2: "bpe", 3: "word", 4: "char"}[int(trainer.get(3, 1))],
-        charsmap=bytes(normalizer.get(2, b"")),
-        normalizer=bytes(normalizer.get(1, b"")).decode(),
-        dummy_prefix=bool(normalizer.get(3, True)),
-        single_spaces=bool(normalizer.get(4, True)),
-        escapes_spaces=bool(normalizer.get(5, True)),
-        space_ends_word=bool(trainer.get(24, False)),
-        byte_fallback=bool(trainer.get(35, False)),
-    )
-
-
-def _piece(fields: dict[int, Value]) -> Piece:
-    score = struct.unpack("<f", bytes(fields.get(2, bytes(4))))[0]
-    return Piece(bytes(fields[1]).decode(), score, PieceType(int(fields.get(3, PieceType.NORMAL))))
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the number and value of each field of a message."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        match key & 7:
-            case 0:
-                value, position = _varint(message, position)
-                yield key >> 3, value
-                continue
-            case 1:
-                length = 8
-            case 2:
-                length, position = _varint(message, position)
-            case 5:
-                length = 4
-            case kind:
-                raise ValueError(f"wire type {kind}")
-        if position + length > len(message):
-            raise ValueError("truncated")
-        yield key >> 3, message[position : position + length]
-        position += length
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return an integer stored in groups of seven bits, lowest first, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 127) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 128:
-            return value, position
 
 
 def marian_tokenizers(folder: Path) -> ImportedTokenizers:
@@ -234,11 +110,6 @@ def _check_unigram(model: SentencePieceModel, path: Path, alternative: str) -> N
     ):
         if applies:
             raise ModelError(f"{path}: {problem}; put a {alternative} into the same folder.")
-
-
-def is_matchable(piece: Piece) -> bool:
-    """Return whether a piece occurs in texts."""
-    return piece.type in (PieceType.NORMAL, PieceType.USER_DEFINED)
 
 
 def make_normalizer(model: SentencePieceModel, covered: set[str], lone: set[str]) -> normalizers.Normalizer:

@@ -24,7 +24,8 @@ from regard.interop.hf_spec import (
     with_prefixes,
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, copy_tokenizers, make_tokenizer, no_tokenizers
-from regard.interop.marian_tokenizer import SentencePieceModel, read_sentencepiece, unigram_tokenizer
+from regard.interop.marian_tokenizer import unigram_tokenizer
+from regard.interop.sentencepiece import SentencePieceModel, read_sentencepiece
 from regard.models.folder_files import TOKENIZER_FILE
 
 T5_EMBEDDING, T5_OUTPUT = "shared.weight", "lm_head.weight"
