@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.config import AttentionConfig, DecoderOnlyConfig, FullAttentionConfig, WindowAttentionConfig
 from regard.interop.hf_folder import HFConfig, read_generation, read_weights
 from regard.interop.hf_spec import ImportPlan, TensorLayout, TensorMapping, is_output_tied, read_activation
-from regard.interop.hf_tokenizers import copy_tokenizers, no_tokenizers
+from regard.interop.hf_tokenizers import llama_tokenizer
 from regard.interop.llama import (
     LLAMA_BUFFERS,
     LLAMA_EMBEDDING,
@@ -23,7 +23,6 @@ from regard.interop.llama import (
     read_rotary,
     read_special_tokens,
 )
-from regard.models.folder_files import TOKENIZER_FILE
 
 GAIN = TensorLayout(lambda parts: parts[0].float() + 1, lambda whole, _: [whole - 1])
 GEMMA2_NORMS = {  # ours -> theirs; Llama's name of the second norm is that of the output of attention here
@@ -107,9 +106,7 @@ def import_gemma(folder: Path, config: HFConfig) -> ImportPlan:
         logit_soft_cap=_cap(config, "final_logit_softcapping", 30.0) if is_second else None,
         tie_output=is_output_tied(config, weights, notes, LLAMA_EMBEDDING, LLAMA_OUTPUT, default=True),
     )
-    tokenizers = copy_tokenizers(folder, TOKENIZER_FILE)
-    if not tokenizers.by_file:
-        tokenizers = no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
+    tokenizers = llama_tokenizer(folder, "GemmaTokenizer")
     generation = read_generation(folder)
     factor = math.sqrt(head_dim / config.size("query_pre_attn_scalar", 256)) if is_second else 1.0
     tokens = read_special_tokens(config, generation, vocab_size, tokenizers)

@@ -21,7 +21,7 @@ from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, MAX_TEM
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
 from regard.interop.gguf_rotary import FREQUENCIES, read_scaling
-from regard.interop.gguf_tokenizer import CONTROL, END_TOKENS, import_tokenizer, token_types
+from regard.interop.gguf_tokenizer import CONTROL, END_TOKENS, adds_start, import_tokenizer, token_types
 from regard.interop.hf_tokenizers import ImportedTokenizers
 from regard.interop.huggingface import ImportReport
 from regard.interop.weight_transforms import Array, separate
@@ -249,12 +249,11 @@ def _read_tokens(
         named = [tokenizer.token_to_id(name) for name in END_TOKENS]
         others += [token for token in named if token is not None and kinds[token] == CONTROL]
     other_ends = tuple(dict.fromkeys(token for token in others if token not in (None, end)))
-    adds_start = file.metadata.get("tokenizer.ggml.add_bos_token") is True and ids["bos"] is not None
     return SpecialTokensConfig.model_validate(
         {
             "pad": end if ids["padding"] is None else ids["padding"],
             "unknown": end if ids["unknown"] is None else ids["unknown"],
-            "start": ids["bos"] if adds_start else end,
+            "start": ids["bos"] if adds_start(file) and ids["bos"] is not None else end,
             "end": end,
             "other_ends": other_ends,
         }

@@ -192,12 +192,15 @@ def _add_tokenizer(writer: "GGUFWriter", folder: Path, config: Config, model: De
     entries: dict[str, Any] | None = None if tokenizer is None else export_tokenizer(tokenizer, model.vocab_size)
     if entries is None:
         writer.add_tokenizer_model("no_vocab")
-        what = "The model has no tokenizer" if tokenizer is None else "The tokenizer is not a byte-level BPE of GGUF"
+        what = "The model has no tokenizer" if tokenizer is None else "The tokenizer is not a BPE of GGUF"
         return [f"{what}, so the file has none: use it with token ids."]
     writer.add_tokenizer_model(entries["model"])
     writer.add_tokenizer_pre(entries["pre"])
     writer.add_token_list(entries["tokens"])
     writer.add_token_types(entries["token_type"])
-    if entries["merges"]:
+    if "scores" in entries:
+        writer.add_token_scores(entries["scores"])
+        writer.add_add_space_prefix(entries["add_space_prefix"])
+    elif entries["merges"]:
         writer.add_token_merges(entries["merges"])
     return []

@@ -1,7 +1,7 @@
 """Tokenizers of Hugging Face folders as `tokenizer.json`: copied if there is one, else built from older files.
 
-These are `vocab.json` and `merges.txt` for GPT-2 and RoBERTa, and `vocab.txt` for BERT; for Marian, see
-`marian_tokenizer.py`.
+These are `vocab.json` and `merges.txt` for GPT-2 and RoBERTa, `vocab.txt` for BERT, and `tokenizer.model` for Llama and
+Gemma; for Marian, see `marian_tokenizer.py`.
 """
 
 import json
@@ -24,9 +24,11 @@ from regard.data.tokenizer_file import (
 )
 from regard.errors import ModelError
 from regard.files import read_regular_file
+from regard.interop.sentencepiece import bpe_tokenizer, read_sentencepiece
 from regard.models.folder_files import TOKENIZER_FILE, read_file, read_json, read_optional_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+ABSENT = "The folder has no tokenizer files"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -56,6 +58,13 @@ def gpt2_tokenizer(folder: Path) -> ImportedTokenizers:
 def roberta_tokenizer(folder: Path) -> ImportedTokenizers:
     """Return the byte-level BPE tokenizer of a folder, which adds `<s>` before a text and `</s>` after it."""
     return _copy_or_make(folder, "vocab.json", "RobertaTokenizer", _roberta_tokenizer)
+
+
+def llama_tokenizer(folder: Path, kind: str = "LlamaTokenizer") -> ImportedTokenizers:
+    """Return the tokenizer of a folder: any in `tokenizer.json`, or a BPE model of SentencePiece."""
+    return _copy_or_make(
+        folder, "tokenizer.model", kind, _llama_tokenizer, absent=f"The folder has no {TOKENIZER_FILE}"
+    )
 
 
 def xlmr_tokenizer(folder: Path) -> ImportedTokenizers:
@@ -104,7 +113,7 @@ def chat_template_files(folder: Path) -> dict[str, bytes]:
     return {CHAT_TEMPLATE_FILE: template, CHAT_TOKENS_FILE: special_tokens_file(known)}
 
 
-def no_tokenizers(reason: str = "The folder has no tokenizer files") -> ImportedTokenizers:
+def no_tokenizers(reason: str = ABSENT) -> ImportedTokenizers:
     """Return no tokenizer, with a note about the reason."""
     return ImportedTokenizers(
         notes=(f"{reason}; put a {TOKENIZER_FILE} into the imported folder to use it with text.",)
@@ -152,12 +161,14 @@ def require_tokens(path: Path, ids: Mapping[str, int], *tokens: str) -> None:
             raise ModelError(f"{path}: has no token {token}; copy the folder again.")
 
 
-def _copy_or_make(folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer]) -> ImportedTokenizers:
+def _copy_or_make(
+    folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer], *, absent: str = ABSENT
+) -> ImportedTokenizers:
     existing = copy_tokenizers(folder, TOKENIZER_FILE)
     if existing.by_file:
         return existing
     if not (folder / vocabulary).exists():
-        return no_tokenizers()
+        return no_tokenizers(absent)
     tokenizer_class = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("tokenizer_class")
     if tokenizer_class not in (None, kind, f"{kind}Fast"):
         return no_tokenizers(f"The folder's tokenizer is a {tokenizer_class}, which regard cannot build")
@@ -186,6 +197,23 @@ def _gpt2_tokenizer(folder: Path) -> Tokenizer:
     _add_tokens(tokenizer, folder, [name for name in names.values() if name in ids])
     start = names["bos_token"]
     if config.get("add_bos_token") is True and (number := tokenizer.token_to_id(start)) is not None:
+        tokenizer.post_processor = processors.TemplateProcessing(f"{start} $A", None, [(start, number)])
+    return tokenizer
+
+
+def _llama_tokenizer(folder: Path) -> Tokenizer:
+    path, config = folder / "tokenizer.model", read_optional_json(folder / TOKENIZER_CONFIG_FILE)
+    model = read_sentencepiece(path)
+    if model.algorithm != "bpe" or model.charsmap or model.single_spaces or model.space_ends_word:
+        raise ModelError(
+            f"{path}: is a {model.algorithm} model of SentencePiece that changes texts, and regard builds bpe models "
+            f"that do not, such as Llama's; put a {TOKENIZER_FILE} into the same folder."
+        )
+    prefix = config.get("add_prefix_space", model.dummy_prefix) is not False
+    tokenizer = bpe_tokenizer(model.pieces, dummy_prefix=prefix, byte_fallback=model.byte_fallback)
+    _add_tokens(tokenizer, folder, [])
+    start = special_token_names(folder, bos_token="<s>")["bos_token"]
+    if config.get("add_bos_token", True) is True and (number := tokenizer.token_to_id(start)) is not None:
         tokenizer.post_processor = processors.TemplateProcessing(f"{start} $A", None, [(start, number)])
     return tokenizer
 

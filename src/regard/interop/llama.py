@@ -33,8 +33,7 @@ from regard.interop.hf_spec import (
 )
 from regard.interop.hf_tokenizers import (
     ImportedTokenizers,
-    copy_tokenizers,
-    no_tokenizers,
+    llama_tokenizer,
     special_token_names,
 )
 from regard.models.folder_files import TOKENIZER_FILE
@@ -140,9 +139,7 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
         scale_embeddings=False,
         tie_output=is_output_tied(config, weights, notes, LLAMA_EMBEDDING, LLAMA_OUTPUT, default=False),
     )
-    tokenizers = copy_tokenizers(folder, TOKENIZER_FILE)
-    if not tokenizers.by_file:
-        tokenizers = no_tokenizers(f"The folder has no {TOKENIZER_FILE}")
+    tokenizers = llama_tokenizer(folder)
     generation = read_generation(folder)
     tokens = read_special_tokens(config, generation, vocab_size, tokenizers)
     return ImportPlan(model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes)
