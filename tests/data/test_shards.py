@@ -1,13 +1,16 @@
 """Preparation in shards: equal to the plain path whatever the shards and workers, twice read, resumed after a kill."""
 
 import fcntl
+import io
 import json
 import operator
 import os
+import pickle
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,6 +96,19 @@ def test_errors_of_workers_are_raised(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "executable", "/bin/true")  # as if it was killed
     with pytest.raises(RegardError, match="a process that tokenizes has ended; free some memory"):
         run(operator.attrgetter("no_such_name"))
+
+
+def test_workers_end_silently_when_the_process_that_started_them_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    encoder, chunk = (pickle.dumps(content, pickle.HIGHEST_PROTOCOL) for content in (len, [["text"] * 100]))
+    for request in (b"", encoder[:5], encoder, encoder + chunk[:50]):
+        standard_input, results = SimpleNamespace(buffer=io.BytesIO(request)), SimpleNamespace(buffer=io.BytesIO())
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        monkeypatch.setattr(sys, "stdout", results)
+        shards.work()
+        assert results.buffer.getvalue() == b""
 
 
 def test_documents_are_continued_by_the_next_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

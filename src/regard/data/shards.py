@@ -354,11 +354,14 @@ def work() -> None:
     """Tokenize shards that arrive on standard input, until it ends: the loop of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides
     requests, results = sys.stdin.buffer, sys.stdout.buffer
-    encoder = pickle.load(requests)
+    try:
+        encoder = pickle.load(requests)
+    except (EOFError, pickle.UnpicklingError):
+        return
     while True:
         try:
             chunk = pickle.load(requests)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # or the process that started this one was killed as it wrote
             return
         try:
             result = encoder(chunk)
