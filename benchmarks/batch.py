@@ -22,7 +22,7 @@ from common import print_markdown
 
 from regard.batch import BatchSummary, Translate, run
 from regard.batch.executors import Event
-from regard.batch.runner import Progress
+from regard.batch.runner import JobProgress
 from regard.config import Config, EncoderDecoderConfig, TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.models import build, save
@@ -39,7 +39,7 @@ class WorkerKiller:
         self.killed: int | None = None
         self.lost = 0
 
-    def __call__(self, event: Event, progress: Progress) -> None:
+    def __call__(self, event: Event, progress: JobProgress) -> None:
         """Watch an event; local ones have the process, those of Ray the record of a finished shard."""
         self.lost += event.kind == "lost"
         process = event.process or (int(event.record.process.rpartition(":")[2]) if event.record else None)

@@ -43,7 +43,7 @@ from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, joined_pro
 from regard.training.environment import MatmulPeak, configure_layers
 from regard.training.optimizers import build_optimizer, update
 from regard.training.parallel import Parallelism
-from regard.training.sharded_checkpoint import ShardedSaver, _Writer
+from regard.training.sharded_checkpoint import ShardedSaver, _CheckpointWriter
 
 
 def start(folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
@@ -89,7 +89,7 @@ def run_calls(calls: dict[str, dict[str, Any]]) -> None:
                         stack.enter_context(mock.patch.object(runner, function, _slow(function, call["slow"])))
                 if "full" in call and not process_group.is_first:
                     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    stack.enter_context(mock.patch.object(_Writer, "write_data", side_effect=error))
+                    stack.enter_context(mock.patch.object(_CheckpointWriter, "write_data", side_effect=error))
                 if "bfloat16" in call:
                     peak = MatmulPeak("bfloat16", torch.bfloat16, 1.0)
                     stack.enter_context(mock.patch.object(runner, "matmul_peak", return_value=peak))

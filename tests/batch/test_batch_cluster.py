@@ -13,7 +13,7 @@ import regard
 from batch_jobs import manifest, rows_of, texts, write_lines
 from regard.batch import Translate, run
 from regard.batch.executors import Event, import_ray
-from regard.batch.runner import Progress
+from regard.batch.runner import JobProgress
 from regard.errors import DataError
 
 pytestmark = [
@@ -46,7 +46,7 @@ def test_a_killed_actor_of_ray_loses_and_repeats_no_row(
     source = write_lines(tmp_path / "a.txt", TEXTS * 10)  # so that most of the work is left after the first shard
     killed: list[int] = []
 
-    def kill_one(event: Event, progress: Progress) -> None:
+    def kill_one(event: Event, progress: JobProgress) -> None:
         if event.record is not None and not killed:
             killed.append(int(event.record.process.rpartition(":")[2]))
             os.kill(killed[0], signal.SIGKILL)

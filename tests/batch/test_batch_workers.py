@@ -15,7 +15,7 @@ from commands import start_process
 from regard.api.generation import GenerateKeywords
 from regard.batch import Generate, Translate, executors, run
 from regard.batch.executors import Event, Resources
-from regard.batch.runner import Progress
+from regard.batch.runner import JobProgress
 from regard.errors import DataError, RunError
 
 TEXTS = texts(60)
@@ -30,7 +30,7 @@ def test_a_killed_worker_loses_and_repeats_no_row(writer: Path, tmp_path: Path) 
     killed: list[Event] = []
     lost: list[Event] = []
 
-    def kill_one(event: Event, progress: Progress) -> None:
+    def kill_one(event: Event, progress: JobProgress) -> None:
         if event.kind == "rows" and not killed:
             assert event.process is not None
             os.kill(event.process, signal.SIGKILL)

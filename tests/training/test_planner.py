@@ -28,7 +28,7 @@ from regard.models.summary import summarize
 from regard.nn import cpu
 from regard.training.batches import TokenBatch
 from regard.training.device_specs import DEVICES, GB, GIB, Device, custom_device, find_device, parse_devices
-from regard.training.layout_plan import Layout, LayoutPlan, Plan, launch_command, layout_settings
+from regard.training.layout_plan import DeviceLayout, LayoutPlan, Plan, launch_command, layout_settings
 from regard.training.losses import CausalLMObjective
 from regard.training.parallel import check_sharding, check_tensor_parallel
 from regard.training.planner import _layouts, all_reduce_bytes, faster_precision, gather_bytes, make_plan
@@ -285,7 +285,7 @@ def test_plans_of_other_precisions_and_optimizers() -> None:
 
 
 def test_commands() -> None:
-    both = Layout("fsdp+tensor", 4, 2)
+    both = DeviceLayout("fsdp+tensor", 4, 2)
     settings = ("training.parallel=fsdp", "training.parallel.tensor_size=2")
     assert layout_settings(both) == settings
     plan = make_plan(config(), A100, 16, LENGTH)

@@ -24,7 +24,7 @@ LISTED_PROBLEMS = 3  # shards that a message names
 
 
 @dataclass
-class Progress:
+class JobProgress:
     """How far a job is."""
 
     total_rows: int
@@ -87,7 +87,7 @@ def run(
     id_column: str | None = None,
     share: tuple[int, int] | None = None,
     plugins: Sequence[str] = (),
-    on_event: Callable[[Event, Progress], None] = lambda event, progress: None,
+    on_event: Callable[[Event, JobProgress], None] = lambda event, progress: None,
 ) -> BatchSummary:
     """Run a task over files; shards that are finished already are not processed again.
 
@@ -131,7 +131,7 @@ def run(
         pending = [n for n in mine if folder.read_record(key, job.shards[n]) is None]
         total = sum(job.shards[n].rows for n in mine)
         left = sum(job.shards[n].rows for n in pending)
-        progress = Progress(total, total - left, len(mine), len(mine) - len(pending))
+        progress = JobProgress(total, total - left, len(mine), len(mine) - len(pending))
         on_event(Event("planned", 0), progress)
         if pending:
             resources = Resources(workers, threads, task.device if device is None else device)
@@ -239,8 +239,8 @@ def _process(
     pending: Sequence[int],
     execute: Callable[[JobFolder, Job, Sequence[int], Resources], Iterator[Event]],
     resources: Resources,
-    progress: Progress,
-    on_event: Callable[[Event, Progress], None],
+    progress: JobProgress,
+    on_event: Callable[[Event, JobProgress], None],
 ) -> None:
     try:
         with closing(execute(folder, job, pending, resources)) as events:  # type: ignore[type-var]

@@ -36,7 +36,7 @@ class RowError:
 
 
 @dataclass(frozen=True)
-class Results:
+class BatchResults:
     """What a task adds to rows."""
 
     columns: dict[str, list[Any]]
@@ -111,7 +111,7 @@ class BatchTask(ABC):
 
         self.process(load(self.folder), [])
 
-    def process_columns(self, columns: Mapping[str, Sequence[object]]) -> Results:
+    def process_columns(self, columns: Mapping[str, Sequence[object]]) -> BatchResults:
         """Return the results of rows whose texts are in the source columns; one invalid row does not affect others."""
         rows = list(zip(*(columns[name] for name in self.source_columns), strict=True))
         errors = {n: error for n, row in enumerate(rows) if (error := self._row_error(row)) is not None}
@@ -141,7 +141,7 @@ class BatchTask(ABC):
 
         for first in range(0, len(texts), self.rows_at_once):
             store(first, min(first + self.rows_at_once, len(texts)))
-        return Results(results, errors, truncated)
+        return BatchResults(results, errors, truncated)
 
     def _row_error(self, row: tuple[object, ...]) -> RowError | None:
         for name, text in zip(self.source_columns, row, strict=True):

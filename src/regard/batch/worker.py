@@ -26,7 +26,7 @@ from regard import errors
 from regard.batch.formats import RowBatch, format_of
 from regard.batch.job import ERROR_COLUMN, Job, Shard
 from regard.batch.job_folder import JobFolder, ShardRecord
-from regard.batch.tasks import BatchTask, ColumnType, Results
+from regard.batch.tasks import BatchResults, BatchTask, ColumnType
 from regard.data.lines import InvalidLines
 from regard.errors import DataError, RegardError
 
@@ -83,7 +83,7 @@ class ShardProcessor:
         has_errors = settings.skip_invalid and self.job.output_format(shard).name != "text"
         return {**ids, **self.task.columns, **({ERROR_COLUMN: "text"} if has_errors else {})}
 
-    def _process_batch(self, batch: RowBatch, shard: Shard, invalid: InvalidLines) -> Results:
+    def _process_batch(self, batch: RowBatch, shard: Shard, invalid: InvalidLines) -> BatchResults:
         results = self.task.process_columns(batch.columns)
         errors = {**results.errors, **batch.errors}  # what cannot be read has no text either
         messages: list[str | None] = [None] * len(batch)
@@ -93,7 +93,7 @@ class ShardProcessor:
         columns = {**results.columns, ERROR_COLUMN: messages}
         if self.job.settings.id_column:
             columns[self.job.settings.id_column] = [f"{shard.input}:{batch.first_row + n}" for n in range(len(batch))]
-        return Results(columns, errors, results.truncated)
+        return BatchResults(columns, errors, results.truncated)
 
 
 def load_plugins(job: Job) -> None:

@@ -38,7 +38,7 @@ from regard.decoding.options import DEFAULT_GENERATED_TOKENS, DEFAULT_TEMPERATUR
 if TYPE_CHECKING:
     from regard.batch import BatchSummary, BatchTask
     from regard.batch.executors import Event
-    from regard.batch.runner import Progress
+    from regard.batch.runner import JobProgress
 
 WORKERS_PANEL = "Workers"
 CLUSTERS, OUTPUT_FORMATS = ("local", "ray"), ("text", "jsonl", "parquet")
@@ -333,7 +333,7 @@ def _print_summary(summary: "BatchSummary", *, as_json: bool) -> None:
 
 
 @contextmanager
-def _display(task: str, *, quiet: bool) -> "Iterator[Callable[[Event, Progress], None]]":
+def _display(task: str, *, quiet: bool) -> "Iterator[Callable[[Event, JobProgress], None]]":
     """Yield a function that shows events on stderr: a bar on a terminal, lines in a log file."""
     if quiet:
         yield lambda event, progress: None
@@ -348,7 +348,7 @@ def _display(task: str, *, quiet: bool) -> "Iterator[Callable[[Event, Progress],
         with Bar(*columns, console=Console(file=sys.stderr)) as bar:
             row = bar.add_task(task, total=None)
 
-            def show(event: "Event", progress: "Progress") -> None:
+            def show(event: "Event", progress: "JobProgress") -> None:
                 shards = f"{task}: {progress.shards:,} of {progress.total_shards:,} shards"
                 bar.update(row, description=shards, total=progress.total_rows, completed=progress.rows)
                 if event.kind == "lost":
@@ -365,7 +365,7 @@ class _Log:
         self._start = self._last = time.monotonic()
         self._rows_before = 0
 
-    def show(self, event: "Event", progress: "Progress") -> None:
+    def show(self, event: "Event", progress: "JobProgress") -> None:
         """Print an event, if it is due."""
         now = time.monotonic()
         shards = f"{progress.shards:,} of {progress.total_shards:,} shards"

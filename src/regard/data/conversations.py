@@ -46,14 +46,14 @@ PREFERENCE_SHAPE = '{"messages": [{"role": "user", "content": "…"}], "chosen":
 Row = Sequence[Sequence[int]]  # the ids of an example in each column
 
 
-class _Example(Protocol):
+class _RenderedExample(Protocol):
     @property
     def location(self) -> str: ...
     @property
     def texts(self) -> tuple[str, ...]: ...
 
 
-E = TypeVar("E", bound=_Example)
+E = TypeVar("E", bound=_RenderedExample)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def preference_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportPro
     return _stats(read_preferences(corpus, InvalidLines(skip_invalid)), report)
 
 
-def _stats(examples: Iterator[_Example], report: ReportProgress) -> CorpusStats:
+def _stats(examples: Iterator[_RenderedExample], report: ReportProgress) -> CorpusStats:
     count = characters = 0
     for count, example in enumerate(examples, start=1):
         characters += sum(map(len, example.texts))

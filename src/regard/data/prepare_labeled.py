@@ -53,7 +53,7 @@ LabelIds = Mapping[str, int]
 Row = Sequence[Sequence[int]]  # the ids of an example in each column
 
 
-class _Example(Protocol):
+class _LabeledExample(Protocol):
     """What labeled texts and tagged sentences have in common."""
 
     @property
@@ -64,7 +64,7 @@ class _Example(Protocol):
     def location(self) -> str: ...
 
 
-E = TypeVar("E", bound=_Example)
+E = TypeVar("E", bound=_LabeledExample)
 
 
 Reader = Callable[[CorpusConfig, InvalidLines], Iterator[E]]
@@ -76,7 +76,7 @@ def prepare_labeled(folder: Path, key: str, config: Config, report: ReportProgre
     def read(corpus: CorpusConfig, invalid: InvalidLines) -> Iterator[LabeledExample]:
         return read_labeled(corpus.files, invalid, corpus.columns)
 
-    return _prepare(folder, key, config, report, read, TextEncoder)
+    return _prepare(folder, key, config, report, read, LabeledTextEncoder)
 
 
 def prepare_tagged(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
@@ -137,7 +137,7 @@ class LabelEncoder(ABC, Generic[E]):
         return fast_encoder(self.tokenizer)
 
 
-class TextEncoder(LabelEncoder[LabeledExample]):
+class LabeledTextEncoder(LabelEncoder[LabeledExample]):
     """Tokenizes labeled texts."""
 
     columns = 3
@@ -286,7 +286,7 @@ def _prepare(
     return PreparedData(tokenizer, train, valid, test, tuple(labels))
 
 
-def _split_key(example: _Example) -> Pair:
+def _split_key(example: _LabeledExample) -> Pair:
     """Return what decides whether an example is held out: equal texts stay together, whatever their labels."""
     return Pair("\t".join(example.texts), "")
 
@@ -303,6 +303,6 @@ def with_known_labels(examples: Iterable[E], labels: Collection[str], invalid: I
             invalid.add("unknown label", message)
 
 
-def _as_json(example: _Example) -> bytes:
+def _as_json(example: _LabeledExample) -> bytes:
     """Return the line of an example in the file of texts: a pair of texts and labels."""
     return texts_as_json(Pair("\t".join(example.texts), " ".join(example.labels)))

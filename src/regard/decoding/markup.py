@@ -64,7 +64,7 @@ def _is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """The words of a sentence and of its translation: first, and last + 1, in the texts."""
 
     source: Span
@@ -80,7 +80,7 @@ class AlignedText:
     target: list[Span]
     weights: list[dict[int, float]]
     """For each target word, the weights of source words of the same sentence; empty if it is aligned with none."""
-    blocks: list[Block]
+    blocks: list[TextBlock]
 
     @cached_property
     def best_sources(self) -> list[int | None]:
@@ -115,14 +115,16 @@ def align_sentences(
     """Align the words of a text and of its translation of a rank, sentence by sentence."""
     source_words, target_words = find_words(source), find_words(translation)
     weights: list[dict[int, float]] = [{} for _ in target_words]
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     source_end = target_end = 0
     for sentence in sentences:
         alternative = sentence.alternatives[: rank + 1][-1]
         source_start = max(source.find(sentence.source, source_end), source_end)
         target_start = max(translation.find(alternative.text, target_end), target_end)
         source_end, target_end = source_start + len(sentence.source), target_start + len(alternative.text)
-        block = Block(_inside(source_words, source_start, source_end), _inside(target_words, target_start, target_end))
+        block = TextBlock(
+            _inside(source_words, source_start, source_end), _inside(target_words, target_start, target_end)
+        )
         tokens = _token_spans(sentence, alternative, tokenizers)
         _align(
             _sentence_words(source, source_words, block.source, source_start, tokens and tokens[0]),
@@ -228,12 +230,12 @@ def with_marks(
 
 def place_marks(marked: MarkedText, aligned: AlignedText) -> str:
     """Return a translation as HTML, with the marks of its source."""
-    writer = _Writer(aligned)
+    writer = _MarkupWriter(aligned)
     _write(marked.marks, (0, len(aligned.source)), (0, len(aligned.target)), aligned, writer)
     return writer.html()
 
 
-def _write(marks: Sequence[Mark], source: Span, target: Span, aligned: AlignedText, writer: "_Writer") -> None:
+def _write(marks: Sequence[Mark], source: Span, target: Span, aligned: AlignedText, writer: "_MarkupWriter") -> None:
     """Write target words with the marks around and between them that belong to these source words."""
     elements = _elements(marks, source, target, aligned)
     placed = {id(mark) for _, mark in elements.values()}
@@ -332,7 +334,7 @@ def _best_gap(mark: Mark, gaps: Sequence[int], aligned: AlignedText) -> int:
     return max(allowed, key=agreements.__getitem__)
 
 
-class _Writer:
+class _MarkupWriter:
     """Writes words and tags; the space between two words stays outside tags."""
 
     def __init__(self, aligned: AlignedText) -> None:

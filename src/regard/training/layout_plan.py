@@ -8,7 +8,7 @@ from regard.training.device_specs import DEVICES_PER_NODE, Device
 
 
 @dataclass(frozen=True)
-class Layout:
+class DeviceLayout:
     """How devices are arranged: `data` groups, among which batches are divided, of `tensor` devices each."""
 
     kind: str
@@ -30,7 +30,7 @@ class Layout:
 class LayoutPlan:
     """Costs of one layout, per device."""
 
-    layout: Layout
+    layout: DeviceLayout
     parameters: float
     """Parameters that a device stores."""
     weights: float
@@ -123,7 +123,7 @@ class Plan:
         }
 
 
-def layout_settings(layout: Layout) -> tuple[str, ...]:
+def layout_settings(layout: DeviceLayout) -> tuple[str, ...]:
     """Return the settings of a layout, as for `--set`."""
     match layout.kind:
         case "ddp":

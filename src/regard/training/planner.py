@@ -24,7 +24,7 @@ from regard.models.summary import summarize
 from regard.nn import Block
 from regard.training.device_specs import DEVICES_PER_NODE, DTYPES, GIB, Device
 from regard.training.environment import small_for_bfloat16
-from regard.training.layout_plan import Layout, LayoutPlan, Plan, layout_settings
+from regard.training.layout_plan import DeviceLayout, LayoutPlan, Plan, layout_settings
 from regard.training.parallel import sharding_obstacle, tensor_obstacle
 from regard.training.step_trace import DIVISIBLE, StepTrace, Work, trace_step
 
@@ -135,7 +135,7 @@ class _Costs:
             return trace_step(self.config, rows, self.length, DTYPES[self.precision], on_cpu=self.device.is_cpu)
         return self._trace(smallest).at(self._trace(largest), (rows - smallest) / (largest - smallest))
 
-    def plan(self, layout: Layout) -> LayoutPlan:
+    def plan(self, layout: DeviceLayout) -> LayoutPlan:
         """Return the costs of a layout."""
         sizes, training, device = self.sizes, self.config.training, self.device
         rows = max(1, math.ceil(self.rows / layout.data))
@@ -180,7 +180,7 @@ class _Costs:
         """Bytes per parameter of gathered weights."""
         return 4 if self.precision == "float32" else 2
 
-    def _buffers(self, layout: Layout) -> float:
+    def _buffers(self, layout: DeviceLayout) -> float:
         """Bytes of ddp's buckets; with fsdp of two gathered blocks, the gradients of one, and all outside of blocks."""
         sizes = self.sizes
         if layout.kind == "ddp":
@@ -191,7 +191,9 @@ class _Costs:
         rest = sizes.total - sizes.in_blocks
         return block * (2 * self._gathered_bytes + GRADIENT_BYTES) + rest * (WEIGHT_BYTES + GRADIENT_BYTES)
 
-    def _communication(self, layout: Layout, rows: int, forward: float, backward: float) -> tuple[float, float, float]:
+    def _communication(
+        self, layout: DeviceLayout, rows: int, forward: float, backward: float
+    ) -> tuple[float, float, float]:
         """Return bytes sent per device, the time they take, and the part of it that nothing hides."""
         sizes, volume, seconds, exposed = self.sizes, 0.0, 0.0, 0.0
         overlap = 0.0 if self.device.is_cpu else OVERLAP
@@ -232,19 +234,21 @@ def _divided(work: Mapping[str, Work], divisible: Mapping[str, float], tensor: i
     return divided
 
 
-def _layouts(config: Config, count: int) -> tuple[list[Layout], list[str]]:
+def _layouts(config: Config, count: int) -> tuple[list[DeviceLayout], list[str]]:
     """Return the layouts of a number of devices that `regard train` accepts, simplest first, and why others are not."""
     if count == 1:
-        return [Layout("single device")], []
-    layouts, notes = [Layout("ddp", count)], []
+        return [DeviceLayout("single device")], []
+    layouts, notes = [DeviceLayout("ddp", count)], []
     obstacle = sharding_obstacle(config)
     if obstacle is not None:
         return layouts, [f"No fsdp or tensor layout: {obstacle.reason}."]
-    layouts.append(Layout("fsdp", count))
+    layouts.append(DeviceLayout("fsdp", count))
     for size in _divisors(count):
         reason = _tensor_obstacle(config.model, size)
         if reason is None:
-            layouts.append(Layout("tensor", 1, size) if size == count else Layout("fsdp+tensor", count // size, size))
+            layouts.append(
+                DeviceLayout("tensor", 1, size) if size == count else DeviceLayout("fsdp+tensor", count // size, size)
+            )
         elif size == count:
             notes.append(f"No tensor layout: {reason}.")
     return layouts, notes

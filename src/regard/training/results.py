@@ -20,7 +20,7 @@ from regard.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Results:
+class RunResults:
     """Scores of `best` and `average` on the validation data and of `test`, and outputs for the report."""
 
     scores: dict[str, dict[str, float]]
@@ -67,7 +67,7 @@ def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def finish(trainer: Trainer) -> Results:
+def finish(trainer: Trainer) -> RunResults:
     """Write `last/`, replace `best/` by the average of the last checkpoints if that is better, and measure the best.
 
     The network has the weights of the last step (`Trainer.evaluation`). It is repeatable: a run that is killed here
@@ -94,7 +94,7 @@ def finish(trainer: Trainer) -> Results:
         scores["test"], searches["test"] = tested.scores, tested.search
     scores |= {"majority": dict(result.majority)} if result.majority else {}
     outputs = dict(result.outputs) | ({"confusion": dict(result.confusion)} if result.confusion else {})
-    return Results(scores, dict(result.signatures), outputs, searches)
+    return RunResults(scores, dict(result.signatures), outputs, searches)
 
 
 def _best_weights(trainer: Trainer) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ class ShardedSaver(CheckpointSaver):
         """Copy the tensors and start to write them; `wait` until they are on disk."""
         self.finish()
         path = self.folder / f"step-{state.step:09d}"
-        writer = _Writer(path, json.dumps(state.as_dict()))
+        writer = _CheckpointWriter(path, json.dumps(state.as_dict()))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -100,7 +100,7 @@ def _write_error(path: Path, error: OSError | SafetensorError) -> RunFolderError
     return RunFolderError(write_error_message(path, error, remedy="make it writable", then=then))
 
 
-class _Writer(HuggingFaceStorageWriter):
+class _CheckpointWriter(HuggingFaceStorageWriter):
     """Writes safetensors files with a digest each, and renames the folder when it is complete."""
 
     def __init__(self, folder: Path, state: str) -> None:

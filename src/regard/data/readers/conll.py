@@ -34,7 +34,7 @@ class ConllReader(Reader):
 
     def tagged(self, file: str, invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
         """Yield the sentences; a sentence with an invalid line is skipped as a whole."""
-        layout = ColumnLayout(tag=column - 1 if column is not None else -1)
+        layout = TagColumns(tag=column - 1 if column is not None else -1)
         return tagged_sentences(read_lines(file, invalid), layout, invalid)
 
 
@@ -46,12 +46,12 @@ class ConlluReader(ConllReader):
 
     def tagged(self, file: str, invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
         """Yield the sentences; a sentence with an invalid line is skipped as a whole."""
-        layout = ColumnLayout(word=1, tag=column - 1 if column is not None else 3, conllu=True)
+        layout = TagColumns(word=1, tag=column - 1 if column is not None else 3, conllu=True)
         return tagged_sentences(read_lines(file, invalid), layout, invalid)
 
 
 @dataclass(frozen=True)
-class ColumnLayout:
+class TagColumns:
     """Indices of the columns of word and tag; -1 is the last column."""
 
     word: int = 0
@@ -59,7 +59,7 @@ class ColumnLayout:
     conllu: bool = False  # skip lines whose first column is not a whole number
 
 
-def tagged_sentences(lines: Iterable[Line], layout: ColumnLayout, invalid: InvalidLines) -> Iterator[TaggedExample]:
+def tagged_sentences(lines: Iterable[Line], layout: TagColumns, invalid: InvalidLines) -> Iterator[TaggedExample]:
     """Yield the sentences of lines."""
     words: list[tuple[str, str]] = []
     first_location, valid = "", True
@@ -86,7 +86,7 @@ def _split_cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
 
 
-def _word_and_tag(line: Line, cells: list[str], layout: ColumnLayout, invalid: InvalidLines) -> tuple[str, str] | None:
+def _word_and_tag(line: Line, cells: list[str], layout: TagColumns, invalid: InvalidLines) -> tuple[str, str] | None:
     required = max(2, layout.word + 1, layout.tag + 1)
     if len(cells) < required:
         expected = "word and tag" if required == 2 else f"{required} columns, as data.tag_column requires,"
