@@ -185,6 +185,12 @@ DECODERS: dict[str, ModelConfig] = {
         positions=RotaryPositionsConfig(window_base=100.0),
         attention=WindowAttentionConfig(window=2, full_layers=(1,)),
     ),
+    "decoder-only, experts of SwiGLU, rotary": DecoderOnlyConfig(
+        **{**_SMALL, **_MODERN, "feed_forward": 8}, experts=4, positions=RotaryPositionsConfig()
+    ),
+    "encoder-decoder, three of five experts": EncoderDecoderConfig(
+        **{**_SMALL, "feed_forward": 8}, experts=5, experts_per_token=3
+    ),
     **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
@@ -222,6 +228,9 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, grouped-query, Linformer": EncoderOnlyConfig(
         **_SMALL, kv_heads=2, attention=LinformerAttentionConfig(projected_length=3, max_length=40, sharing="none")
     ),
+    "encoder-only, two of three experts, hidden tokens": EncoderOnlyConfig(
+        **_SMALL, experts=3, activation="gelu", head=TokenHeadConfig()
+    ),
     "bidirectional, LSTM": BidirectionalLanguageModelConfig(**_RECURRENT),
     "bidirectional, GRU, untied": BidirectionalLanguageModelConfig(
         **_RECURRENT, cell="gru", tie_output=False, output_bias=True, pooling="first-dense"
@@ -236,10 +245,11 @@ ENCODERS: dict[str, ModelConfig] = {
 }
 FAMILY = DECODERS | ENCODERS
 GROUPED = [name for name, config in FAMILY.items() if getattr(config, "kv_heads", None) is not None]
-SPARSE = [  # while a tap is open, these compute the pairs outside of their pattern too
+MIXTURES = [name for name, config in FAMILY.items() if isinstance(config, TransformerConfig) and config.experts > 1]
+SPARSE = [  # while a tap is open, these compute the pairs outside of their pattern too, or experts that are not chosen
     name
     for name, config in FAMILY.items()
-    if isinstance(config, TransformerConfig) and config.attention.kind in ("window", "bigbird")
+    if name in MIXTURES or (isinstance(config, TransformerConfig) and config.attention.kind in ("window", "bigbird"))
 ]
 
 

@@ -36,11 +36,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 import small_runs
 from commands import regard
 from device_checks import objective_and_batch
-from family import FAMILY
+from family import FAMILY, MIXTURES
 from regard.config import AdamConfig, TrainingConfig, load_config
 from regard.training import runner, sharded
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup, joined_process_group
 from regard.training.environment import MatmulPeak, configure_layers
+from regard.training.load_balancing import LoadBalancing
 from regard.training.optimizers import build_optimizer, update
 from regard.training.parallel import Parallelism
 from regard.training.sharded_checkpoint import ShardedSaver, _CheckpointWriter
@@ -121,9 +122,12 @@ def _two_steps(name: str, parallel: Parallelism, training: TrainingConfig | None
         configure_layers(network, training)
         for module in network.modules():
             if getattr(module, "compile_options", None) is not None:
-                vars(module)["compile_options"] = {"backend": "eager", "fullgraph": True}
+                vars(module)["compile_options"] = {"backend": "eager", "fullgraph": name not in MIXTURES}
     wrapped, optimizer = parallel.wrap(objective), build_optimizer(network, AdamConfig())
-    results = [update(wrapped, optimizer, [batch], 1e-2, process_group=parallel.data) for _ in range(2)]
+    balancing = LoadBalancing.of(network, 0.5)
+    results = [
+        update(wrapped, optimizer, [batch], 1e-2, process_group=parallel.data, balancing=balancing) for _ in range(2)
+    ]
     return [number for result in results for number in (result.loss / result.targets, result.grad_norm)]
 
 

@@ -68,6 +68,23 @@ ROTARY: dict[str, DecoderOnlyConfig] = {
     "Qwen3, all biases, neighboring pairs, unscaled scores": rotary_decoder(
         qk_norm=True, attention_bias=True, scale_scores=False, positions={"layout": "interleaved"}
     ),
+    "Mixtral": rotary_decoder(**_PLAIN, experts=3, kv_heads=2),
+    "Mixtral without gains, windows, untied": rotary_decoder(
+        **_PLAIN,
+        experts=4,
+        experts_per_token=3,
+        norm_affine=False,
+        attention=WindowAttentionConfig(window=2),
+        tie_output=False,
+    ),
+    "Qwen3Moe, all biases, neighboring pairs, unscaled scores, windows": rotary_decoder(
+        qk_norm=True,
+        attention_bias=True,
+        scale_scores=False,
+        positions={"layout": "interleaved"},
+        experts=3,
+        attention=WindowAttentionConfig(window=2),
+    ),
     "Qwen3 without gains, windows": rotary_decoder(
         qk_norm=True, norm_affine=False, attention=WindowAttentionConfig(window=2)
     ),

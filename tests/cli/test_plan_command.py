@@ -24,6 +24,16 @@ def test_table_recommendation_and_command() -> None:
 
 
 @pytest.mark.slow
+def test_active_parameters_of_experts() -> None:
+    settings = ["--set", "model.experts=8"]
+    out = regard("plan", "tiny", "--devices", "2xA100-80GB", *settings).out
+    assert out.startswith("tiny: 6.3 million parameters (3.1 active), 4,096 tokens per update in sequences of 32")
+    out = regard("model", "tiny", *settings).out
+    assert out.startswith(
+        "tiny: encoder-decoder Transformer, 6.3 million parameters, of which a token uses 3.1 million"
+    )
+
+
 def test_json_of_a_custom_device() -> None:
     plan = json.loads(regard("plan", "tiny", *SETTINGS, *CUSTOM, "--json", "--length", "8").out)
     assert (plan["devices"], plan["device"], plan["length"]) == (2, "mine", 8)

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from device_checks import LENGTHS, META, DeviceSpy, objective_and_batch, reads, right_padded
-from family import DECODERS, ENCODERS, FAMILY
+from family import DECODERS, ENCODERS, FAMILY, MIXTURES
 from regard.config import AdamWConfig, EncoderConfig, NoHeadConfig
 from regard.errors import InputError
 from regard.models.assembly import build_meta
-from regard.nn import cpu
+from regard.nn import MixtureOfExperts, cpu
 from regard.nn.attention import scaled_dot_product_attention
 from regard.nn.layout import PaddingMask, find_padding, make_layout
 from regard.training.batches import TokenBatch
 from regard.training.distributed import ProcessGroup
+from regard.training.load_balancing import LoadBalancing
 from regard.training.losses import CausalLMObjective, RDrop
 from regard.training.optimizers import build_optimizer, update
 
@@ -22,7 +23,7 @@ ON_META = ProcessGroup(device=META)
 TRAINED = [
     name
     for name, config in FAMILY.items()
-    if not (isinstance(config, EncoderConfig) and isinstance(config.head, NoHeadConfig))
+    if not (isinstance(config, EncoderConfig) and isinstance(config.head, NoHeadConfig)) and name not in MIXTURES
 ]
 
 
@@ -40,6 +41,23 @@ def test_a_step_reads_one_tensor(name: str) -> None:
     assert all(p.grad is not None and p.grad.device == META for p in trained)
 
 
+@pytest.mark.parametrize("name", MIXTURES)
+def test_experts_also_read_how_many_tokens_they_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_and_batch(FAMILY[name], meta=True)
+    network, shapes = objective.network, []
+
+    def loads(mixture: MixtureOfExperts, chosen: torch.Tensor) -> list[int]:
+        shapes.append(tuple(chosen.shape))
+        return [chosen.numel(), *[0] * (len(mixture.experts) - 1)]
+
+    monkeypatch.setattr(MixtureOfExperts, "loads", loads)
+    balancing, optimizer = LoadBalancing.of(network, 1.0), build_optimizer(network, AdamWConfig())
+    with reads([30.0, 20.0, 1.1, 1.5]) as sizes, DeviceSpy() as spy:
+        result = update(objective, optimizer, [batch], 0.1, process_group=ON_META, balancing=balancing)
+    assert (sizes, spy.mixed, result.balance) == ([4], [], 1.1)
+    assert len(shapes) == sum(isinstance(module, MixtureOfExperts) for module in network.modules())
+
+
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only, rotary in halves"])
 def test_rdrop_reads_one_tensor(name: str) -> None:
     objective, batch = objective_and_batch(DECODERS[name], meta=True)
@@ -49,7 +67,7 @@ def test_rdrop_reads_one_tensor(name: str) -> None:
     assert sizes == [3]
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", [name for name in ENCODERS if name not in MIXTURES])
 def test_encoders_read_nothing(name: str) -> None:
     network, (ids, mask) = build_meta(ENCODERS[name]), right_padded(LENGTHS)
     with torch.no_grad(), DeviceSpy() as spy:

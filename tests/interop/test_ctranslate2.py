@@ -31,6 +31,7 @@ from regard.config import (
     SpecialTokensConfig,
     YarnScalingConfig,
 )
+from regard.decoding.engines import choose_engine
 from regard.errors import ModelError
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.exporters import unsupported_reason
@@ -394,6 +395,10 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
         EncoderDecoderConfig(**SMALL, attention=BigBirdAttentionConfig()),
         {},
     ),
+    "CTranslate2 has one feed-forward layer, and this network a mixture of experts": (
+        DecoderOnlyConfig(**SMALL, experts=3),
+        {},
+    ),
     "CTranslate2 has no activation relu2, and the network has": (DecoderOnlyConfig(**SMALL, activation="relu2"), {}),
     "CTranslate2 normalizes queries and keys in decoder-only networks with equal head sizes, and this one is not": (
         EncoderDecoderConfig(**SMALL, qk_norm=True),
@@ -438,6 +443,7 @@ def test_unsupported_models_are_refused_before_anything_is_written(reason: str, 
     model, tokens = REFUSED[reason]
     _, config = saved(tmp_path / "ours", model, **tokens)
     assert unsupported_reason(config) == reason
+    assert choose_engine("auto", config) == "torch"
     with pytest.raises(ModelError) as error:
         export_ctranslate2(tmp_path / "ours", tmp_path / "exported", "float32")
     assert str(error.value) == (f"{tmp_path / 'ours'}: cannot be converted, because {reason}; use it with regard.")

@@ -248,7 +248,7 @@ BPE_ENTRIES = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*"abcde
             {},
             "llama.rope.scaling: factor input should be greater than or equal to 1",
         ),
-        ({"llama.expert_count": 8}, {}, "llama.expert_count = 8 cannot be imported: regard has no mixture of experts"),
+        ({"llama.expert_count": 8}, {}, "llama.expert_count = 8 cannot be imported: regard imports GGUF files without"),
         ({"llama.attention.value_length": 16}, {}, "llama.attention.value_length = 16 cannot be imported"),
         ({"tokenizer.ggml.eos_token_id": 11}, {}, "tokenizer.ggml.eos_token_id = 11 is not one of its 11 tokens"),
         ({}, {"blk.0.attn_k.weight": ONES[:0]}, "has no tensor blk.0.attn_k.weight, which its metadata requires"),
@@ -316,6 +316,7 @@ def test_a_start_token_is_added_if_the_file_says_so(tmp_path: Path) -> None:
         ({"scale_scores": False}, "scales scores"),
         ({"key_width": 4}, "not as wide as its values"),
         ({"positions": {"kind": "alibi"}}, "rotary positions"),
+        ({"experts": 4}, "has one feed-forward layer, and this network a mixture of experts"),
     ],
 )
 def test_networks_that_gguf_cannot_hold(changes: dict[str, Any], reason: str) -> None:

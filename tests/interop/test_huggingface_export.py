@@ -192,6 +192,7 @@ def test_rotary_language_models_equal_those_of_the_llama_family(name: str, tmp_p
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
     assert type(theirs).__name__ == kind
     assert kind.startswith(name.split()[0].strip(",")) or kind == "LlamaForCausalLM"
+    theirs.set_experts_implementation("eager")  # others have no float64
     network, theirs = network.double(), theirs.double()
     ids, mask = padded([[config.tokens.start, *text] for text in sources(longest=14)], config.tokens.pad)
     logits = theirs(input_ids=ids, attention_mask=mask.long()).logits
@@ -427,6 +428,26 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
         TO_CTRANSLATE2,
     ),
     "Marian has layer norms, and this network has none": (EncoderDecoderConfig(**SMALL, norm="none"), WITH_REGARD),
+    "Marian has one feed-forward layer, and this network a mixture of experts": (
+        EncoderDecoderConfig(**SMALL, experts=3),
+        WITH_REGARD,
+    ),
+    "GPT-2 has one feed-forward layer, and this network a mixture of experts": (
+        DecoderOnlyConfig(**PRE, experts=3),
+        WITH_REGARD,
+    ),
+    "BERT has one feed-forward layer, and this network a mixture of experts": (
+        EncoderOnlyConfig(**NORMED, experts=3),
+        WITH_REGARD,
+    ),
+    "Mixtral has no biases in attention, and this network has experts and biases": (
+        DecoderOnlyConfig(**MODERN, experts=3, attention_bias=True),
+        WITH_REGARD,
+    ),
+    "Mixtral and Qwen3-MoE have windows in all layers, and this network has experts, and windows in some": (
+        DecoderOnlyConfig(**MODERN, experts=3, attention=WindowAttentionConfig(window=2, full_layers=(0,))),
+        WITH_REGARD,
+    ),
     "Marian has feed-forward layers, and this network has none": (
         EncoderDecoderConfig(**{**SMALL, "feed_forward": 0}),
         WITH_REGARD,

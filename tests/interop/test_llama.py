@@ -17,11 +17,15 @@ from transformers import (
     LlamaModel,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     logging,
 )
 
@@ -38,6 +42,8 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "mixtral": (MixtralConfig, MixtralForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
 }
 LENGTHS: dict[str, Any] = {"original_max_position_embeddings": 16, "factor": 4.0}
 ROPES: list[dict[str, Any]] = [
@@ -70,14 +76,20 @@ def random_model(family: str, seed: int, **settings: Any) -> Any:
     }
     if family != "qwen2":
         chosen["head_dim"] = head_width
-    if family in ("llama", "qwen3"):
+    if family in ("llama", "qwen3", "qwen3_moe"):
         chosen["attention_bias"] = draw.choice([True, False])
-    if family == "mistral":
+    if family in ("mistral", "mixtral"):
         chosen["sliding_window"] = draw.choice([None, 3, 5])
+    if family in ("mixtral", "qwen3_moe"):
+        experts = draw.randint(3, 6)
+        chosen |= {"num_local_experts": experts, "num_experts_per_tok": draw.randint(2, experts)}
+    if family == "qwen3_moe":
+        chosen |= {"moe_intermediate_size": draw.randint(5, 40), "norm_topk_prob": True}
     if family.startswith("qwen") and seed % 2:
         chosen |= {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": draw.choice([0, 1, 2])}
     torch.manual_seed(seed)
     model = model_class(config_class(**chosen | settings)).eval()
+    model.set_experts_implementation("eager")  # others need sizes that are multiples of 16 bytes
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             tensor.copy_(float("norm" in name) + 0.3 * torch.randn_like(tensor))
@@ -164,6 +176,41 @@ def test_what_regard_does_not_have_is_refused(name: str, value: Any, fact: str, 
         import_huggingface(tmp_path / "original", tmp_path / "ours")
     assert str(error.value).startswith(str(path))
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value", "fact"),
+    [
+        ("mixtral", "num_experts_per_tok", 1, "should be from 2 to num_local_experts ="),
+        ("mixtral", "num_experts_per_tok", 9, "should be from 2 to num_local_experts ="),
+        ("mixtral", "num_local_experts", 5000, "is more than the maximum, 4,096"),
+        ("qwen3_moe", "norm_topk_prob", False, "gates are divided by their sum"),
+        ("qwen3_moe", "norm_topk_prob", None, "gates are divided by their sum; it should be true"),
+        ("qwen3_moe", "mlp_only_layers", [0], "layers all have experts"),
+        ("qwen3_moe", "decoder_sparse_step", 2, "layers all have experts"),
+    ],
+)
+def test_mixtures_that_regard_does_not_have_are_refused(
+    family: str, name: str, value: Any, fact: str, tmp_path: Path
+) -> None:
+    random_model(family, 0).save_pretrained(tmp_path / "original")
+    path = tmp_path / "original" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {name: value}), "utf-8")
+    with pytest.raises(ModelError, match=fact) as error:
+        import_huggingface(tmp_path / "original", tmp_path / "ours")
+    assert str(error.value).startswith(f"{path}: {name} = ")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_older_settings_name_the_number_of_experts_otherwise(tmp_path: Path) -> None:
+    model = random_model("qwen3_moe", 1)
+    model.save_pretrained(tmp_path / "original")
+    path = tmp_path / "original" / "config.json"
+    settings = json.loads(path.read_text("utf-8"))
+    settings["num_experts"] = settings.pop("num_local_experts")
+    path.write_text(json.dumps(settings), "utf-8")
+    import_huggingface(tmp_path / "original", tmp_path / "ours")
+    assert_equal(model, load_network(tmp_path / "ours"))
 
 
 SPLIT = (

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from family import DECODERS, TOLERANCE
+from family import DECODERS, ENCODERS, MIXTURES, TOLERANCE
 from regard.errors import InputError
 from regard.interpret.forward_pass import Recording, thread_hooks
 from regard.interpret.interventions import Intervention, apply_interventions
 from regard.interpret.trace import Trace
+from regard.nn import MixtureOfExperts
 from traces import SHORT, TRANSFORMER_MODELS, make_trace
 
 WITH_HEADS = [name for name in DECODERS if name in TRANSFORMER_MODELS]
@@ -186,3 +187,45 @@ def test_missing_intervention_or_output_is_an_error() -> None:
         make_trace("encoder-decoder").intervene()
     with pytest.raises(InputError, match="This network predicts nothing, so there is no output to compare"):
         make_trace("encoder-only").intervene(Intervention("encoder", 0))
+
+
+@pytest.mark.parametrize("name", [name for name in MIXTURES if name in DECODERS])
+def test_expert_off_equals_a_zero_expert(name: str) -> None:
+    trace = make_trace(name)
+    expert = int(trace.activation("decoder.0.feed_forward.gates").sum(0).argmax())
+    twin = copy.deepcopy(trace.model.network)
+    layer = twin.get_submodule("decoder.layers.0.feed_forward")
+    assert isinstance(layer, MixtureOfExperts)
+    with torch.no_grad():
+        for parameter in layer.experts[expert].parameters():
+            parameter.zero_()
+    change = Intervention.parse(f"decoder.0.feed_forward[{expert}]")
+    with apply_interventions(trace, [change]):
+        off = logits(trace)
+    torch.testing.assert_close(off, logits(trace, twin), atol=TOLERANCE, rtol=0)
+    assert not torch.allclose(off, logits(trace), atol=1e-4)
+    assert trace.intervene(change).cost != 0
+    with pytest.raises(InputError, match=r"decoder.0.feed_forward\[9\]: there is no expert 9; the experts are 0 to"):
+        trace.intervene(Intervention.parse("decoder.0.feed_forward[9]"))
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_trace_has_the_values_of_every_expert(name: str) -> None:
+    trace = make_trace(name)
+    stack = "encoder" if name in ENCODERS else "decoder"
+    place = f"{stack}.0.feed_forward"
+    gates, outputs = trace.activation(f"{place}.gates"), trace.activation(f"{place}.expert_outputs")
+    added = trace.activation(f"{place}_residual.added")
+    torch.testing.assert_close(torch.einsum("te,etc->tc", gates, outputs), added, atol=TOLERANCE, rtol=0)
+    for expert in range(len(outputs)):
+        part = trace.tensor(f"{place}.expert_outputs[{expert}]").values
+        torch.testing.assert_close(torch.from_numpy(part), outputs[expert])
+        hidden = trace.activation(f"{place}.experts.{expert}.hidden")
+        weight = torch.from_numpy(trace.weight(f"{place}.experts.{expert}.W_2").values)
+        bias = outputs[expert] - hidden @ weight
+        torch.testing.assert_close(bias, bias[:1].expand_as(bias), atol=TOLERANCE, rtol=0)
+    chosen = trace.activation(f"{place}.chosen")
+    probabilities = trace.activation(f"{place}.probabilities")
+    assert chosen[:, 0].long().tolist() == probabilities.argmax(-1).tolist()
+    product = trace.product(f"{place}.logits", 0, 1)
+    assert sum(a * b for a, b in product.terms) == pytest.approx(product.value)

@@ -149,13 +149,15 @@ def test_residuals_norms_and_feed_forward_follow_the_formulas(name: str) -> None
             if config.parallel_sublayers and sublayer.endswith("feed_forward"):
                 before = trace.activation(f"{sublayer.replace('feed_forward', 'attention_residual')}.sum")
             close(value["sum"], before + added)
-        if sublayer.endswith("feed_forward"):
-            inner, hidden = trace.activation(f"{sublayer}.inner"), trace.activation(f"{sublayer}.hidden")
-            bias = [weights.get(f"{sublayer}.b_{n}", torch.zeros(())) for n in (1, 2)]
-            close(inner, trace.activation(f"{sublayer}.input") @ weights[f"{sublayer}.W_1"] + bias[0])
-            close(value["added"], hidden @ weights[f"{sublayer}.W_2"] + bias[1])
+        experts = range(config.experts)
+        for layer in [f"{sublayer}.experts.{n}" for n in experts] or [sublayer] if "feed_forward" in sublayer else []:
+            inner, hidden = trace.activation(f"{layer}.inner"), trace.activation(f"{layer}.hidden")
+            bias = [weights.get(f"{layer}.b_{n}", torch.zeros(())) for n in (1, 2)]
+            close(inner, trace.activation(f"{sublayer}.input") @ weights[f"{layer}.W_1"] + bias[0])
             if config.activation == "relu":
                 close(hidden, F.relu(inner))
+            if not experts:
+                close(value["added"], hidden @ weights[f"{layer}.W_2"] + bias[1])
 
 
 def _normed(value: dict[str, Tensor]) -> Tensor:

@@ -75,7 +75,8 @@ def test_an_adapter_starts_as_its_base_trains_alone_and_merges(name: str) -> Non
     for parameter_name, parameter in network.named_parameters():
         if parameter_name.endswith((".lora_a", ".lora_b")):
             assert parameter.grad is not None
-            assert parameter.grad.abs().sum() > 0, parameter_name
+            unused = ".experts." in parameter_name  # an expert may have no token
+            assert unused or parameter.grad.abs().sum() > 0, parameter_name
         elif not parameter_name.startswith(WHOLE_PARTS):
             assert parameter.grad is None, parameter_name
     with lora_disabled(network):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from family import DECODERS, ENCODERS, FAMILY, GROUPED, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
+from family import DECODERS, ENCODERS, FAMILY, GROUPED, MIXTURES, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig, TransformerConfig, load_config
 from regard.errors import ConfigError, InputError
 from regard.interop.hf_spec import to_tensors
@@ -221,7 +221,8 @@ def test_changing_a_token_changes_no_earlier_output(name: str, batch: Batch, dat
     memory = memory_of(network, batch)
     before = network.decode(batch.target, memory, mask=batch.target_mask)
     after = network.decode(changed, memory, mask=batch.target_mask)
-    assert torch.equal(before[:, :position], after[:, :position])
+    rounding = TOLERANCE if name in MIXTURES else 0.0  # products of an expert have as many rows as it has tokens
+    torch.testing.assert_close(after[:, :position], before[:, :position], atol=rounding, rtol=0)
 
 
 def test_without_causal_mask_a_decoder_attends_to_later_tokens() -> None:

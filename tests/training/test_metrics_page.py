@@ -16,6 +16,7 @@ from regard.training.task import TASKS, NetworkTask
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 NETWORK_TASKS = [name for name, task in TASKS.items() if issubclass(task, NetworkTask)]
+EXPERT_FIELDS = {"load_balancing_loss"}
 SHORT = ("training.steps=2", "validation.every=2")
 TEXT_MODELS = {
     "gpt": ["model.kind=decoder-only"],
@@ -85,9 +86,22 @@ def test_the_page_lists_exactly_the_fields_of_a_run(task: str, tmp_path: Path) -
     training, validation = ([line for line in lines if ("valid" in line) == valid] for valid in (False, True))
     assert len(training) == 2
     assert len(validation) == 1
-    assert {name for line in training for name in line} == fields("Training lines")
+    assert {name for line in training for name in line} == fields("Training lines") - EXPERT_FIELDS
     assert set(validation[0]) == fields("Validation lines")
     assert set(validation[0]["valid"]) == scores_of(task)
+
+
+def test_the_load_balancing_loss_of_experts_is_part_of_the_loss(tmp_path: Path) -> None:
+    data = small_runs.write_pairs(tmp_path / "pairs.tsv", 100)
+    balancing = ("model.experts=3", "training.load_balancing=0.5", "training.label_smoothing=0", *SHORT)
+    lines = [
+        small_runs.lines(small_runs.run(tmp_path / name, data, *balancing, *settings))[0]
+        for name, settings in {"one": (), "accumulated": ("training.gradient_accumulation=2",)}.items()
+    ]
+    for line in lines:
+        assert set(line) == fields("Training lines")
+        assert 1 < line["load_balancing_loss"] < 3
+        assert line["loss"] == pytest.approx(line["cross_entropy"] + 0.5 * line["load_balancing_loss"], abs=1e-5)
 
 
 @pytest.mark.parametrize("task", NETWORK_TASKS)

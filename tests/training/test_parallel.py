@@ -46,6 +46,7 @@ TWO = [("translation", "ddp"), ("translation", "fsdp"), ("translation", "tensor"
 TWO += [("relative", "tensor"), ("alibi", "tensor")]
 COMPILED = ["training.compile=true", "training.gradient_checkpointing=true"]
 NETWORKS = {  # of every row in the table of docs/how-to/train-distributed.md that is not in the runs above
+    "ddp": {"encoder-decoder, three of five experts": ["training.gradient_checkpointing=true"]},
     "fsdp": {
         "encoder-decoder, syntax per head, window": [],
         "encoder-decoder, BigBird": [],
@@ -53,6 +54,8 @@ NETWORKS = {  # of every row in the table of docs/how-to/train-distributed.md th
         "encoder-decoder, Linformer": [],
         "decoder-only, relative per head": COMPILED,
         "decoder-only, wide heads, YaRN, window in some layers": [],
+        "decoder-only, experts of SwiGLU, rotary": [],
+        "encoder-only, two of three experts, hidden tokens": COMPILED,
         "recurrent encoder-decoder, Bahdanau": [],
         "bidirectional, LSTM": [],
     },
@@ -61,6 +64,8 @@ NETWORKS = {  # of every row in the table of docs/how-to/train-distributed.md th
         "encoder-decoder, narrow keys, biases, untied": [],
         "decoder-only, window": COMPILED,
         "decoder-only, no feed-forward": [],
+        "decoder-only, experts of SwiGLU, rotary": [],
+        "encoder-decoder, three of five experts": COMPILED,
     },
 }
 HALF, WHOLE = "training.steps=2", "training.steps=4"

@@ -83,6 +83,26 @@ def test_traced_flops_are_those_of_the_summary(on_cpu: bool) -> None:
     assert flops == expected
 
 
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_experts_compute_the_tokens_that_chose_them(on_cpu: bool) -> None:
+    settings = config(label_smoothing=0.0)
+    model = settings.model.model_copy(update={"experts": 4, "feed_forward": 16})
+    settings = settings.model_copy(update={"model": model})
+    trace = trace_step(settings, 4, LENGTH, torch.float32, on_cpu=on_cpu)
+    flops = sum(work.flops for phase in (trace.forward, trace.backward) for work in phase.values())
+    expected = summarize(build_meta(model), LENGTH).training_flops * 4 * LENGTH
+    if not on_cpu:
+        expected += round(2 * 2 * LENGTH * 32 * 2 * 4 * LENGTH * (3.5 / 2 - 3))
+    assert flops == expected
+    plan = make_plan(settings, A100, 8, LENGTH)
+    experts = 2 * 4 * (2 * 32 * 16 + 32 + 16)  # parameters: layers, experts, matrices and biases
+    assert plan.parameters - plan.active_parameters == experts / 2
+    assert plan.as_dict()["active_parameters"] == plan.active_parameters
+    activations = 4 * ROWS * LENGTH * 32
+    tensor = layout(plan, "tensor")  # the states after attention once, after the experts twice: two per token
+    assert tensor.communication == pytest.approx(2 * 2 * 3 * all_reduce_bytes(activations, 8))
+
+
 def test_traced_memory_is_what_the_backward_pass_keeps() -> None:
     """The sum of all tensors that autograd saves, measured on the real network."""
     settings = config(label_smoothing=0.0)

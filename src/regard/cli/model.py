@@ -95,7 +95,10 @@ def _print_network(name: str, config: "Config", costs: "ModelSummary") -> None:
     table.add_row("total", "", f"{costs.parameters:,}", f"{costs.forward_flops:,}")
     memory = {**costs.memory, "total": sum(costs.memory.values())}
     tokens = "source and target token" if config.model.translates else "token"
-    print_text(f"{name}: {config.model.family}, {costs.parameters / 1e6:.1f} million parameters")
+    millions = f"{costs.parameters / 1e6:.1f} million parameters"
+    if costs.active_parameters < costs.parameters:
+        millions += f", of which a token uses {costs.active_parameters / 1e6:.1f} million"
+    print_text(f"{name}: {config.model.family}, {millions}")
     print_table(table)
     print_text(f"FLOPs per {tokens} at sequence length {costs.length}: ", end="")
     print_text(f"{costs.forward_flops:,} forward, {costs.training_flops:,} in training")

@@ -115,9 +115,10 @@ def _print_plan(source: str, plan: "Plan", command: str) -> None:
 
     training = plan.config.training
     tokens = plan.layouts[0].tokens
+    active = f" ({plan.active_parameters / 1e6:,.1f} active)" if plan.active_parameters < plan.parameters else ""
     print_text(
-        f"{source}: {plan.parameters / 1e6:,.1f} million parameters, {tokens:,.0f} tokens per update in sequences of "
-        f"{plan.length:,}, {plan.precision}"
+        f"{source}: {plan.parameters / 1e6:,.1f} million parameters{active}, {tokens:,.0f} tokens per update in "
+        f"sequences of {plan.length:,}, {plan.precision}"
     )
     print_text(f"{plan.count} × {plan.device.name}: {_device_line(plan.device, plan.precision)}")
     print_table(_table(plan))

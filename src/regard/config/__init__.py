@@ -3,6 +3,14 @@
 The package does not import torch, so that loading and checking settings is fast.
 """
 
+from regard.config.attention import (
+    ATTENTION,
+    AttentionConfig,
+    BigBirdAttentionConfig,
+    FullAttentionConfig,
+    LinformerAttentionConfig,
+    WindowAttentionConfig,
+)
 from regard.config.base import BaseConfig, VariantConfig
 from regard.config.data import CorpusConfig, DataConfig, TokenizerConfig
 from regard.config.errors import ConfigSource, did_you_mean
@@ -77,17 +85,11 @@ from regard.config.training import (
     Word2VecRunConfig,
 )
 from regard.config.transformer import (
-    ATTENTION,
-    AttentionConfig,
     AutoregressiveConfig,
-    BigBirdAttentionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
-    FullAttentionConfig,
-    LinformerAttentionConfig,
     TransformerConfig,
-    WindowAttentionConfig,
 )
 
 __all__ = [

@@ -106,6 +106,9 @@ class TrainingConfig(BaseConfig):
     """Probability mass spread over the vocabulary in the target distribution (§5.4)."""
     rdrop: NonNegativeFloat = 0.0
     """Weight α of R-Drop (Liang et al. 2021): two passes with different dropout should agree; 0 turns it off."""
+    load_balancing: NonNegativeFloat = 0.01
+    """Mixture of experts: weight of the load-balancing loss, which is 1 if all experts have equally many tokens (Fedus
+    et al. 2022)."""
     balance_classes: bool = False
     """Classifiers and taggers: whether all labels count equally in the loss, each weighted by 1 / its frequency."""
     class_weights: dict[str, PositiveFloat] = {}  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""Settings of Transformers and of their self-attention kernels.
+"""Settings of Transformers; `attention` and `positions` have those of their parts.
 
 The defaults are those of the base model of "Attention Is All You Need". A variant is a table with a `kind`:
 `positions = { kind = "learned", max_length = 512 }`. A variant whose other settings keep their defaults can be given by
@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Count, Counts, Depth, PositiveFloat, Probability, Size, VariantConfig
+from regard.config.attention import AttentionConfig, FullAttentionConfig, WindowAttentionConfig
+from regard.config.base import BaseConfig, Count, Depth, PositiveFloat, Probability, Size
 from regard.config.network import EncoderConfig, NetworkConfig, check_shared_vocabulary
 from regard.config.positions import (
     PositionsConfig,
@@ -17,95 +18,7 @@ from regard.config.positions import (
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
 )
-from regard.registry import Activation, Registry
-
-
-class AttentionConfig(VariantConfig):
-    """A self-attention kernel.
-
-    The builder is called as `build(config, model, encoder=...)` with the settings of the Transformer, and returns a
-    function that makes the kernel of one layer.
-    """
-
-    default_kind: ClassVar[str] = "full"
-    causal: ClassVar[bool] = True
-    """Whether the kernel can hide later positions, as a decoder needs."""
-    keeps_positions: ClassVar[bool] = True
-    """Whether a key stands for one position, so that distances between queries and keys exist."""
-    divides_heads: ClassVar[bool] = False
-    """Whether tensor parallelism can divide the heads among processes: no parameters, and the same for all heads."""
-
-
-ATTENTION: Registry[type[AttentionConfig]] = Registry("attention")
-AttentionConfig.registry = ATTENTION
-
-
-@ATTENTION.register("full")
-class FullAttentionConfig(AttentionConfig):
-    """Every position attends to every other position (§3.2.1)."""
-
-    builder: ClassVar = "regard.models.assembly:build_full_attention"
-    divides_heads: ClassVar[bool] = True
-    kind: Literal["full"] = "full"
-    """Name of the attention kernel."""
-
-
-@ATTENTION.register("linformer")
-class LinformerAttentionConfig(AttentionConfig):
-    """Keys and values are projected along the length to a fixed number, in encoders only (Wang et al. 2020)."""
-
-    builder: ClassVar = "regard.models.assembly:build_linformer_attention"
-    causal: ClassVar[bool] = False
-    keeps_positions: ClassVar[bool] = False
-    kind: Literal["linformer"] = "linformer"
-    """Name of the attention kernel."""
-    projected_length: Size = 128
-    """k: number of projected keys and values."""
-    max_length: Size = 512
-    """n: length of the projections, which is the longest sequence the network accepts."""
-    sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
-    """Which projections are shared: none; across heads; across keys and values too; across layers too."""
-
-
-@ATTENTION.register("bigbird")
-class BigBirdAttentionConfig(AttentionConfig):
-    """Blocks of positions attend to neighboring, global and random blocks, in encoders only (Zaheer et al. 2020)."""
-
-    builder: ClassVar = "regard.models.assembly:build_bigbird_attention"
-    causal: ClassVar[bool] = False
-    kind: Literal["bigbird"] = "bigbird"
-    """Name of the attention kernel."""
-    block_size: Size = 64
-    """Positions per block."""
-    window_blocks: Size = 3
-    """Width of the local window in blocks, centered on a position's own block; odd."""
-    global_blocks: Annotated[int, Field(ge=0, le=2**24)] = 2
-    """Blocks that attend to all and are attended by all, taken alternately from the start and the end of the text."""
-    random_blocks: Annotated[int, Field(ge=0, le=2**24)] = 3
-    """Additional random blocks that each block attends to; fixed by `seed`."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the random blocks, together with the number of blocks in the text."""
-
-    @field_validator("window_blocks")
-    @classmethod
-    def _check_window_is_odd(cls, blocks: int) -> int:
-        if blocks % 2 == 0:
-            raise ValueError(f"should be odd, so that the window has a center: use {blocks - 1} or {blocks + 1}")
-        return blocks
-
-
-@ATTENTION.register("window")
-class WindowAttentionConfig(AttentionConfig):
-    """Each position attends to nearby positions: on both sides in an encoder, to earlier ones in a decoder."""
-
-    builder: ClassVar = "regard.models.assembly:build_window_attention"
-    divides_heads: ClassVar[bool] = True
-    kind: Literal["window"] = "window"
-    """Name of the attention kernel."""
-    window: Size = 128
-    """Number of positions visible on each side, besides the position itself."""
-    full_layers: Counts = ()
-    """Layers with full attention instead of a window, counted from 0."""
+from regard.registry import Activation
 
 
 class TransformerConfig(NetworkConfig):
@@ -133,6 +46,11 @@ class TransformerConfig(NetworkConfig):
     activation: Literal[Activation, "swiglu", "geglu", "geglu-tanh"] = "relu"
     """Activation function of the feed-forward layers; `relu2` is the square of `relu` (So et al. 2021), and `swiglu`,
     `geglu` and `geglu-tanh` have gates (Shazeer 2020)."""
+    experts: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Mixture of experts: number of feed-forward layers in each layer, of which a router chooses some for each token; 0
+    or 1: a single one, without a router."""
+    experts_per_token: Annotated[int, Field(ge=0, le=4096)] = Field(default=2, validate_default=True)
+    """Experts that each token uses; their probabilities are divided by their sum, as in Mixtral (Jiang et al. 2024)."""
     norm: Literal["layer", "rms", "none"] = "layer"
     """Normalization: LayerNorm, RMSNorm or none."""
     norm_order: Literal["post", "pre"] = "post"
@@ -197,6 +115,26 @@ class TransformerConfig(NetworkConfig):
         above = next((n for n in range(kv_heads, heads + 1) if heads % n == 0), None)
         nearest = " or ".join(str(n) for n in (below, above) if n is not None)
         raise ValueError(f"does not divide model.heads = {heads}: use {nearest}")
+
+    @field_validator("experts")
+    @classmethod
+    def _check_experts_have_units(cls, experts: int, info: ValidationInfo) -> int:
+        if experts > 1 and info.data.get("feed_forward") == 0:
+            raise ValueError(
+                f"{experts} experts are feed-forward layers, but model.feed_forward = 0 removes these: set the hidden "
+                "units of an expert"
+            )
+        return experts
+
+    @field_validator("experts_per_token")
+    @classmethod
+    def _check_experts_exist(cls, per_token: int, info: ValidationInfo) -> int:
+        experts = info.data.get("experts", 0)
+        if experts > 1 and per_token < 2:
+            raise ValueError("leaves one gate, which is 1 whatever the router computes, so that it never learns: use 2")
+        if experts > 1 and per_token > experts:
+            raise ValueError(f"is more than model.experts = {experts}: use at most {experts}")
+        return per_token
 
     @field_validator("positions")
     @classmethod

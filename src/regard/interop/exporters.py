@@ -92,7 +92,7 @@ def load_tokenizer_line(name: str, path: Path) -> str:
     return f"{name} = tokenizers.Tokenizer.from_file({quoted(path)})"
 
 
-def missing_parts(model: TransformerConfig, name: str) -> dict[str, bool]:
+def missing_parts(model: TransformerConfig, name: str, *, has_experts: bool = False) -> dict[str, bool]:
     """Return reasons why a format cannot hold a Transformer that several formats share, and whether they apply."""
     positions = model.positions
     rotary = positions if isinstance(positions, RotaryPositionsConfig) else RotaryPositionsConfig()
@@ -104,6 +104,9 @@ def missing_parts(model: TransformerConfig, name: str) -> dict[str, bool]:
         f"{name} rotates whole heads, and this network parts of them": rotary.rotated_width is not None,
         f"{name} has one base of rotary positions, and this network two": rotary.window_base is not None,
         f"{name} has no {positions.kind} positions, and this network has": positions.kind == "buckets",
+        f"{name} has one feed-forward layer, and this network a mixture of experts": (
+            model.experts > 1 and not has_experts
+        ),
     }
 
 

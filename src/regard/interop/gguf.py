@@ -167,7 +167,7 @@ def _read_model(file: GGUFFile, architecture: Architecture) -> DecoderOnlyConfig
     head_width = _size(file, f"{prefix}.attention.key_length", width // heads)
     _require(file, f"{prefix}.rope.dimension_count", head_width, "regard rotates whole heads")
     _require(file, f"{prefix}.attention.value_length", head_width, "keys and values of a head are equally wide")
-    _require(file, f"{prefix}.expert_count", 0, "regard has no mixture of experts")
+    _require(file, f"{prefix}.expert_count", 0, "regard imports GGUF files without experts")
     _require(file, f"{prefix}.attention.sliding_window", 0, "regard imports full attention")
     base = _number(file, f"{prefix}.rope.freq_base", 1, 1e12, 10_000.0)
     return DecoderOnlyConfig(

@@ -1,12 +1,12 @@
 """Import of Llama-like decoders: RMS pre-norms, rotary positions, SwiGLU, grouped-query attention.
 
 Llama, SmolLM2, Mistral, Qwen2 and Qwen3 have the same tensors; they differ in biases, normalized queries and keys,
-windows and the width of a head.
+windows and the width of a head. Mixtral and Qwen3-MoE have a router and experts in the place of each SwiGLU.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -53,15 +53,62 @@ class LlamaFamily:
     qkv_bias: bool = False
     qk_norm: bool = False
     window: int | None = None
+    windows: Literal["always", "all layers", "some layers"] = "some layers"
+    """Where windows are if `sliding_window` is set; but for `always` only with `use_sliding_window`."""
     head_dim: int | None = None
     kv_heads: int | None = None
+    rope_theta: float = 10_000.0
+    experts: "ExpertNames | None" = None
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """Names of the tensors and settings of a mixture of experts, with the defaults of its class."""
+
+    router: str
+    experts: str
+    gate: str
+    up: str
+    down: str
+    hidden_setting: str
+    hidden: int
+    count: int
+    per_token: int
+
+    def mappings(self, count: int, halves: TensorLayout) -> list[TensorMapping]:
+        """Map the tensors of one layer."""
+        entries = [TensorMapping("feed_forward.router.weight", (f"{self.router}.weight",))]
+        for n in range(count):
+            theirs = {name: f"{self.experts}.{n}.{getattr(self, name)}.weight" for name in ("gate", "up", "down")}
+            names = (theirs["gate"], theirs["up"])
+            entries.append(TensorMapping(f"feed_forward.experts.{n}.inner.weight", names, halves))
+            entries.append(TensorMapping(f"feed_forward.experts.{n}.output.weight", (theirs["down"],)))
+        return entries
+
+
+MIXTRAL_EXPERTS = ExpertNames(
+    *("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"),
+    hidden_setting="intermediate_size",
+    hidden=14336,
+    count=8,
+    per_token=2,
+)
+QWEN3_EXPERTS = ExpertNames(
+    *("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"),
+    hidden_setting="moe_intermediate_size",
+    hidden=768,
+    count=128,
+    per_token=8,
+)
 
 
 FAMILIES = {
     "llama": LlamaFamily(),
-    "mistral": LlamaFamily(window=4096, kv_heads=8),
+    "mistral": LlamaFamily(window=4096, windows="always", kv_heads=8),
+    "mixtral": LlamaFamily(windows="always", kv_heads=8, rope_theta=1e6, experts=MIXTRAL_EXPERTS),
     "qwen2": LlamaFamily(qkv_bias=True, kv_heads=32),
     "qwen3": LlamaFamily(qk_norm=True, head_dim=128, kv_heads=32),
+    "qwen3_moe": LlamaFamily(qk_norm=True, windows="all layers", kv_heads=4, experts=QWEN3_EXPERTS),
 }
 
 
@@ -81,9 +128,14 @@ def llama_mappings(model: DecoderOnlyConfig) -> list[TensorMapping]:
         TensorMapping("attention.query_key_value.weight", tuple(f"{name}.weight" for name in projections), rows),
         TensorMapping("attention.output.weight", ("self_attn.o_proj.weight",)),
         TensorMapping("feed_forward_residual.norm.weight", ("post_attention_layernorm.weight",)),
-        TensorMapping("feed_forward.inner.weight", ("mlp.gate_proj.weight", "mlp.up_proj.weight"), halves),
-        TensorMapping("feed_forward.output.weight", ("mlp.down_proj.weight",)),
     ]
+    if model.experts > 1:
+        layer += (QWEN3_EXPERTS if model.qk_norm else MIXTRAL_EXPERTS).mappings(model.experts, halves)
+    else:
+        layer += [
+            TensorMapping("feed_forward.inner.weight", ("mlp.gate_proj.weight", "mlp.up_proj.weight"), halves),
+            TensorMapping("feed_forward.output.weight", ("mlp.down_proj.weight",)),
+        ]
     if model.attention_bias:
         layer.append(
             TensorMapping("attention.query_key_value.bias", tuple(f"{name}.bias" for name in projections), rows)
@@ -125,13 +177,13 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
         heads=heads,
         kv_heads=None if kv_heads == heads else kv_heads,
         value_width=_value_width(config, family, width, heads),
-        feed_forward=config.size("intermediate_size", 11008),
+        **_feed_forward(config, family),
         activation="swiglu",
         norm="rms",
         norm_order="pre",
         norm_epsilon=config.epsilon("rms_norm_eps", 1e-6),
         qk_norm=family.qk_norm,
-        positions=read_rotary(config, notes),
+        positions=read_rotary(config, notes, family.rope_theta),
         attention=_attention(config, family, layers),
         dropout=0.0,
         attention_dropout=config.probability("attention_dropout", 0.0),
@@ -143,6 +195,30 @@ def import_llama(folder: Path, config: HFConfig) -> ImportPlan:
     generation = read_generation(folder)
     tokens = read_special_tokens(config, generation, vocab_size, tokenizers)
     return ImportPlan(model, tokens, llama_mappings(model), weights, tokenizers, LLAMA_BUFFERS, LLAMA_HEADS, notes)
+
+
+def _feed_forward(config: HFConfig, family: LlamaFamily) -> dict[str, Any]:
+    """Return the settings of the feed-forward layers, or of the experts in their place."""
+    names = family.experts
+    if names is None:
+        return {"feed_forward": config.size("intermediate_size", 11008)}
+    if names is QWEN3_EXPERTS:
+        fact = "gates are divided by their sum"
+        config.require("norm_topk_prob", True, fact)
+        if config.get("norm_topk_prob") is None:  # the default of the class is false
+            raise config.error("norm_topk_prob", f"cannot be imported, because regard's {fact}; it should be true")
+        config.require("decoder_sparse_step", 1, "layers all have experts")
+        config.require("mlp_only_layers", [], "layers all have experts")
+    setting = "num_local_experts" if config.get("num_local_experts") is not None else "num_experts"
+    experts = config.size(setting, names.count, 4096)
+    per_token = config.size("num_experts_per_tok", names.per_token)
+    if not 2 <= per_token <= experts:
+        raise config.error("num_experts_per_tok", f"should be from 2 to {setting} = {experts}")
+    return {
+        "feed_forward": config.size(names.hidden_setting, names.hidden),
+        "experts": experts,
+        "experts_per_token": per_token,
+    }
 
 
 def _kv_heads(config: HFConfig, family: LlamaFamily, heads: int) -> int:
@@ -168,11 +244,11 @@ def _attention_bias(config: HFConfig, family: LlamaFamily) -> bool | Literal["qk
 
 def _attention(config: HFConfig, family: LlamaFamily, layers: int) -> AttentionConfig:
     """Return full attention, or windows: Mistral's in all layers, Qwen's in those that `layer_types` names."""
-    always = family.window is not None
-    if config.get("sliding_window", family.window) is None or not (always or config.flag("use_sliding_window", False)):
+    is_used = family.windows == "always" or config.flag("use_sliding_window", False)
+    if config.get("sliding_window", family.window) is None or not is_used:
         return FullAttentionConfig()
     window = config.size("sliding_window", family.window or 4096)
-    first = 0 if always else config.get("max_window_layers", 28)
+    first = config.get("max_window_layers", 28) if family.windows == "some layers" else 0
     types = config.get("layer_types") or [
         "sliding_attention" if n >= first else "full_attention" for n in range(layers)
     ]
@@ -186,11 +262,11 @@ def _attention(config: HFConfig, family: LlamaFamily, layers: int) -> AttentionC
     return WindowAttentionConfig(window=window - 1, full_layers=full)  # theirs counts the token itself
 
 
-def read_rotary(config: HFConfig, notes: list[str]) -> RotaryPositionsConfig:
+def read_rotary(config: HFConfig, notes: list[str], default_base: float = 10_000.0) -> RotaryPositionsConfig:
     """Return the rotary positions of a config, with their base and scaling."""
     parameters = config.get("rope_parameters") or {}
     name = "rope_parameters" if parameters else "rope_scaling"
-    table = HFConfig(config.path, {"rope_theta": config.get("rope_theta", 10_000.0)} | (config.get(name) or {}))
+    table = HFConfig(config.path, {"rope_theta": config.get("rope_theta", default_base)} | (config.get(name) or {}))
     base = table.get("rope_theta")
     if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
         raise table.error("rope_theta", "should be a number above 1")

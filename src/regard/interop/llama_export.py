@@ -1,7 +1,7 @@
 """Export of decoders with rotary positions, RMS norms and SwiGLU in the format of Hugging Face's Llama.
 
 The class follows from the settings: Llama; Mistral with windows in all layers; Qwen2 with biases of queries, keys and
-values, or windows in some layers; Qwen3 with normalized queries and keys.
+values, or windows in some layers; Qwen3 with normalized queries and keys; with experts Mixtral, or Qwen3-MoE.
 """
 
 import math
@@ -30,6 +30,8 @@ LLAMA_CLASSES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 LLAMA_GENERATED_TOKENS = 256  # default of generation_config.json
 
@@ -40,7 +42,7 @@ def unsupported_by_llama(model: DecoderOnlyConfig) -> str | None:
     return first_reason(
         {
             f"Llama has RMS norms, and this network has {other_norm}": model.norm != "rms",
-            **missing_parts(model, "Llama"),
+            **missing_parts(model, "Llama", has_experts=True),
             "Llama normalizes before each sublayer, and this network after": model.norm_order == "post",
             f"Llama has swiglu, and this network has {model.activation}": model.activation != "swiglu",
             "Llama has feed-forward layers, and this network has none": model.feed_forward == 0,
@@ -58,6 +60,12 @@ def unsupported_by_llama(model: DecoderOnlyConfig) -> str | None:
             "Qwen2 has no bias after attention with windows, and this network has": (
                 model.attention_bias is True and model.attention.kind == "window" and not model.qk_norm
             ),
+            "Mixtral has no biases in attention, and this network has experts and biases": (
+                model.experts > 1 and bool(model.attention_bias) and not model.qk_norm
+            ),
+            "Mixtral and Qwen3-MoE have windows in all layers, and this network has experts, and windows in some": (
+                model.experts > 1 and bool(getattr(model.attention, "full_layers", ()))
+            ),
         }
     )
 
@@ -65,11 +73,12 @@ def unsupported_by_llama(model: DecoderOnlyConfig) -> str | None:
 def export_llama(config: Config, model: DecoderOnlyConfig, arrays: Arrays) -> HFSpec:
     """Return the contents of a folder of the Llama family."""
     kind, tokens = _model_type(model), config.tokens
+    biases = {"qwen2": "qkv", "qwen3": bool(model.attention_bias), "qwen3_moe": bool(model.attention_bias)}
     stored = model.model_copy(
         update={
             # ours are scaled when they are read, theirs are stored as they are used
             "tie_output": model.tie_output and not model.scale_embeddings,
-            "attention_bias": {"qwen2": "qkv", "qwen3": bool(model.attention_bias)}.get(kind, model.attention_bias),
+            "attention_bias": biases.get(kind, model.attention_bias),
         }
     )
     length = config.context_window or MAX_POSITIONS
@@ -95,6 +104,7 @@ def export_llama(config: Config, model: DecoderOnlyConfig, arrays: Arrays) -> HF
         "eos_token_id": _ids(tokens.ends),
         "pad_token_id": tokens.pad,
         **_attention_settings(kind, stored),
+        **_expert_settings(kind, stored),
     }
     generation_config = {
         "bos_token_id": tokens.start,
@@ -115,6 +125,8 @@ def export_llama(config: Config, model: DecoderOnlyConfig, arrays: Arrays) -> HF
 
 
 def _model_type(model: DecoderOnlyConfig) -> str:
+    if model.experts > 1:
+        return "qwen3_moe" if model.qk_norm else "mixtral"
     if model.qk_norm:
         return "qwen3"
     if isinstance(model.attention, WindowAttentionConfig):
@@ -125,9 +137,12 @@ def _model_type(model: DecoderOnlyConfig) -> str:
 def _attention_settings(kind: str, model: DecoderOnlyConfig) -> dict[str, Any]:
     """Return biases and windows in the settings of a class; a window there includes the token itself."""
     window = model.attention.window + 1 if isinstance(model.attention, WindowAttentionConfig) else None
-    settings: dict[str, Any] = {"attention_bias": model.attention_bias is True} if kind in ("llama", "qwen3") else {}
-    if kind == "mistral":
+    has_setting = kind in ("llama", "qwen3", "qwen3_moe")
+    settings: dict[str, Any] = {"attention_bias": model.attention_bias is True} if has_setting else {}
+    if kind in ("mistral", "mixtral"):
         return settings | {"sliding_window": window}
+    if kind == "qwen3_moe":
+        return settings | {"use_sliding_window": window is not None, "sliding_window": window}
     if kind.startswith("qwen"):
         settings |= {"use_sliding_window": window is not None, "sliding_window": window}
         if isinstance(model.attention, WindowAttentionConfig):
@@ -137,6 +152,22 @@ def _attention_settings(kind: str, model: DecoderOnlyConfig) -> dict[str, Any]:
             ]
             settings["max_window_layers"] = 0
     return settings
+
+
+def _expert_settings(kind: str, model: DecoderOnlyConfig) -> dict[str, Any]:
+    """Return the settings of a mixture of experts, in a class that has one."""
+    settings = {"num_experts_per_tok": model.experts_per_token}
+    if kind == "mixtral":
+        return settings | {"num_local_experts": model.experts}
+    if kind == "qwen3_moe":
+        return settings | {
+            "num_experts": model.experts,
+            "moe_intermediate_size": model.feed_forward,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        }
+    return {}
 
 
 def rope_parameters(model: DecoderOnlyConfig) -> dict[str, Any]:

@@ -24,7 +24,7 @@ WIDTH_IS_LAST = re.compile(  # (…, C)
     r"|.*\.embedding\.(weight|positions\.weight|segments)|output\.weight"
 )
 WIDTH_IS_FIRST = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|.*\.norm\.(weight|bias)")  # (C, …)
-SUBLAYER_OUTPUT = re.compile(r"(.*\.(?:attention|cross_attention|feed_forward))\.output\.weight")
+SUBLAYER_OUTPUT = re.compile(r"(.*\.(?:attention|cross_attention|feed_forward))\.(?:output|router)\.weight")
 STACK_EMBEDDING = re.compile(r"(encoder|decoder)\.embedding\.weight")
 
 

@@ -35,7 +35,7 @@ _PATTERN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P
 
 @dataclass(frozen=True)
 class Intervention:
-    """A part of the network to switch off: one head, all heads of an attention, a sub-layer, or a layer.
+    """A part of the network to switch off: one head, all heads of an attention, an expert, a sub-layer, or a layer.
 
     What a part that is off would have added is zero; a recurrent layer is bypassed. With `override`, the weights of the
     attention are replaced instead: `even` is uniform over the keys that the mask allows, an integer puts all weight on
@@ -45,7 +45,7 @@ class Intervention:
     stack: str  # encoder, decoder
     layer: int | None  # None for the attention of a recurrent decoder, which belongs to no layer
     part: str | None = None  # attention, cross_attention, feed_forward; forwards, backwards; None for all
-    head: int | None = None
+    head: int | None = None  # or the number of an expert
     override: OverrideSpec | None = None
 
     @classmethod
@@ -110,7 +110,7 @@ def _hooks(trace: ForwardPass, intervention: Intervention) -> list[tuple[nn.Modu
         return _override_hooks(trace, intervention, override)
     if head is None:
         return [(point.module, _zero) for name in selected for point in parts[name]]
-    outputs = trace.points.get(f"{place}.head_outputs")
+    outputs = trace.points.get(f"{place}.head_outputs") or trace.points.get(f"{place}.expert_outputs")
     if outputs is None:
         raise InputError(f"{place}: has no heads; leave the head out to switch all of it off.")
     _check_head(trace, outputs, intervention)
@@ -141,9 +141,9 @@ def _override_hooks(trace: ForwardPass, intervention: Intervention, spec: Overri
 
 
 def _check_head(trace: ForwardPass, point: Point, intervention: Intervention) -> None:
-    heads = len(trace.recording(point))
-    if intervention.head is not None and intervention.head >= heads:
-        raise InputError(f"{intervention}: there is no head {intervention.head}; the heads are 0 to {heads - 1}.")
+    count, kind = len(trace.recording(point)), point.axes[0]
+    if intervention.head is not None and intervention.head >= count:
+        raise InputError(f"{intervention}: there is no {kind} {intervention.head}; the {kind}s are 0 to {count - 1}.")
 
 
 def _shorten(text: str) -> str:

@@ -146,10 +146,11 @@ def _select_step(trace: ForwardPass, values: Tensor, point: Point, address: Addr
 
 
 def _select_head(values: Tensor, axes: tuple[str, ...], address: Address) -> Tensor:
-    if axes[0] != "head":
+    kind = axes[0]
+    if kind not in ("head", "expert"):
         raise InputError(f"{address}: has no heads; its axes are {', '.join(axes)}.")
     if address.head is None or address.head >= len(values):
-        raise InputError(f"{address}: there is no head {address.head}; the heads are 0 to {len(values) - 1}.")
+        raise InputError(f"{address}: there is no {kind} {address.head}; the {kind}s are 0 to {len(values) - 1}.")
     return values[address.head]
 
 

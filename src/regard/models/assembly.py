@@ -220,8 +220,16 @@ def _residual(config: TransformerConfig) -> rn.Residual:
 
 
 def _feed_forward(config: TransformerConfig) -> nn.Module | None:
+    """Return the feed-forward layer of a block, or the experts in its place; None if there is none."""
     if config.feed_forward == 0:
         return None
+    if config.experts > 1:
+        experts = [_single_feed_forward(config) for _ in range(config.experts)]
+        return rn.MixtureOfExperts(config.width, experts, config.experts_per_token)
+    return _single_feed_forward(config)
+
+
+def _single_feed_forward(config: TransformerConfig) -> nn.Module:
     if config.activation in GATED_ACTIVATIONS:
         gate = ACTIVATIONS[GATED_ACTIVATIONS[config.activation]]()
         return rn.GatedFeedForward(config.width, config.feed_forward, config.activation_dropout, gate)

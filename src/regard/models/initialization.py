@@ -11,6 +11,9 @@ If the output projection is tied to the embedding, a new decoder would predict t
 logit of √C, because the row of that token dominates the stream. So every other gain of its last norm is initialized to
 −1: the product of a row with itself is then 0 on average, and other products keep their distribution. A norm without
 gains (`norm_affine = false`) cannot do this; its network has to unlearn to repeat.
+
+Routers of experts are N(0, 0.1/C): their logits are small at first, so that all experts are about equally probable
+(Fedus et al. 2022, §2.4).
 """
 
 import torch
@@ -25,11 +28,14 @@ from regard.nn import (
     FeedForward,
     FusedSyntaxPositions,
     GatedFeedForward,
+    MixtureOfExperts,
     SelfAttention,
     Stack,
 )
 from regard.nn.prediction_heads import MaskedLMHead, TokenClassificationHead
 from regard.nn.recurrent import AdditiveScore, GeneralScore, LSTMCell, RecurrentLayer, SourceAttention
+
+ROUTER_VARIANCE = 0.1  # of a logit of a router at first, for inputs of unit variance
 
 
 @torch.no_grad()
@@ -54,6 +60,8 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
                 half = module.output.in_features
                 _xavier(module.inner, half, half)
                 _xavier(module.output)
+            case MixtureOfExperts():
+                nn.init.normal_(module.router.weight, std=(ROUTER_VARIANCE / module.router.in_features) ** 0.5)
             case DensePooling() | MaskedLMHead() | TokenClassificationHead():
                 _xavier(module.dense)
             case FusedSyntaxPositions():
@@ -69,13 +77,15 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
                 _xavier(module.output)
     if isinstance(config, TransformerConfig) and config.residual and scale_residual:
         for stack in (module for module in network.modules() if isinstance(module, Stack)):
-            outputs = [weight for layer in stack.layers for weight in _output_matrices(layer)]
-            for weight in outputs:
-                weight.mul_(len(outputs) ** -0.5)
+            outputs = [weights for layer in stack.layers for weights in _output_matrices(layer)]
+            for weights in outputs:
+                for weight in weights:
+                    weight.mul_(len(outputs) ** -0.5)
     if isinstance(config, TransformerConfig) and config.zero_output:
         for block in (module for module in network.modules() if isinstance(module, Block)):
-            for weight in _output_matrices(block):
-                weight.zero_()
+            for weights in _output_matrices(block):
+                for weight in weights:
+                    weight.zero_()
     if isinstance(network, EncoderDecoderTransformer | DecoderOnlyTransformer):
         embedding = network.decoder.embedding
         if embedding.weight is network.output.weight and embedding.factor > 1:
@@ -116,7 +126,8 @@ def _alternate_gains(stack: Stack) -> None:
         norm.weight[1::2].neg_()
 
 
-def _output_matrices(layer: nn.Module) -> list[Tensor]:
-    """Return the matrices of a layer whose products are added to the residual stream."""
+def _output_matrices(layer: nn.Module) -> list[list[Tensor]]:
+    """Return the matrices whose products a layer adds to the residual stream, by sub-layer; an expert has one each."""
     sublayers = SelfAttention | CrossAttention | FeedForward | GatedFeedForward
-    return [part.output.weight for part in layer.children() if isinstance(part, sublayers)]
+    parts = [part.experts if isinstance(part, MixtureOfExperts) else [part] for part in layer.children()]
+    return [own for part in parts if (own := [one.output.weight for one in part if isinstance(one, sublayers)])]

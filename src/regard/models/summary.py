@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.models.network import Network
 from regard.nn import CrossAttention, OutputProjection, Stack
+from regard.nn.experts import MixtureOfExperts
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.prediction_heads import BidirectionalLMHead, PoolingLayer, TextClassificationHead
 from regard.nn.recurrent import SourceAttention
@@ -30,6 +31,7 @@ class ModelPart:
     count: int
     parameters: int  # of all of them; 0 if they are shared with an earlier part
     flops: int  # of all of them, per token, forward
+    active_parameters: int  # that a token uses: without experts that are not chosen
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class ModelSummary:
     def parameters(self) -> int:
         """Number of parameters, shared ones counted once."""
         return sum(part.parameters for part in self.parts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Number of parameters that a token uses: fewer than all in a mixture of experts."""
+        return sum(part.active_parameters for part in self.parts)
 
     @property
     def forward_flops(self) -> int:
@@ -64,6 +71,7 @@ class ModelSummary:
         """Return everything, for JSON."""
         return {
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "length": self.length,
             "forward_flops_per_token": self.forward_flops,
             "training_flops_per_token": self.training_flops,
@@ -87,7 +95,8 @@ def summarize(network: Network, length: int = 32) -> ModelSummary:
             parameters = sum(_new_parameters(part, counted) for part in modules)
             per_token = not isinstance(module, ONCE_PER_TEXT)
             flops = sum(_flops(part, length) for part in modules) if per_token else 0
-            parts.append(ModelPart(f"{name} {kind}".strip(), len(modules), parameters, flops))
+            idle = sum(weight.numel() for part in modules for expert in _idle(part) for weight in expert.parameters())
+            parts.append(ModelPart(f"{name} {kind}".strip(), len(modules), parameters, flops, parameters - idle))
     return ModelSummary([part for part in parts if part.parameters or part.flops], length)
 
 
@@ -103,6 +112,11 @@ def _new_parameters(module: nn.Module, counted: set[int]) -> int:
     return sum(new.values())
 
 
+def _idle(module: nn.Module) -> list[nn.Module]:
+    """Return the experts of a mixture that a token does not use; they are equally large."""
+    return module.idle_experts if isinstance(module, MixtureOfExperts) else []
+
+
 def _flops(module: nn.Module, length: int) -> int:
     """Return the FLOPs per token: two for each entry of each matrix, and those of attention with `length` keys."""
     attention = sum(
@@ -113,8 +127,11 @@ def _flops(module: nn.Module, length: int) -> int:
 
 def _matrix_flops(modules: Iterable[nn.Module]) -> int:
     """Return two for each entry of each matrix that is multiplied by the vector of a token."""
+    modules = list(modules)
+    idle = {id(part) for module in modules for expert in _idle(module) for part in expert.modules()}
     kinds = nn.Linear | OutputProjection | nn.RNNBase | BidirectionalLMHead  # the last applies its projection twice
-    weights = [weight for part in modules if isinstance(part, kinds) for weight in part.parameters()]
+    used = [part for part in modules if isinstance(part, kinds) and id(part) not in idle]
+    weights = [weight for part in used for weight in part.parameters()]
     return sum(2 * weight.numel() for weight in weights if weight.dim() == 2)
 
 

@@ -8,6 +8,8 @@ from regard.nn.attention import AttentionKernel, FullAttention, attend
 from regard.nn.bigbird import BigBirdAttention
 from regard.nn.cache import DecoderCache, KeyValueCache
 from regard.nn.embedding import OutputProjection, TokenEmbedding
+from regard.nn.experts import MixtureOfExperts
+from regard.nn.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
 from regard.nn.functional import Dropout
 from regard.nn.layout import AttentionMask, Layout, Packing, Tokens, causal_mask, make_layout
 from regard.nn.linformer import LengthProjection, LinformerAttention
@@ -35,13 +37,10 @@ from regard.nn.syntax import FusedSyntaxPositions, SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
 from regard.nn.transformer import (
     Block,
-    FeedForward,
-    GatedFeedForward,
     PostNorm,
     PreNorm,
     Residual,
     SandwichNorm,
-    SquaredReLU,
     Stack,
 )
 
@@ -70,6 +69,7 @@ __all__ = [
     "LinformerAttention",
     "Llama3Scaling",
     "MeanPooling",
+    "MixtureOfExperts",
     "NtkScaling",
     "OutputProjection",
     "Packing",

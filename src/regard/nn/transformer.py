@@ -2,22 +2,23 @@
 
 Each sub-layer has a residual connection, dropout and normalization (§5.4). Encoders and decoders are both stacks.
 
-B batch · S source length · T tokens · C model width · F hidden units
+B batch · S source length · T tokens · C model width
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from regard.errors import InputError
 from regard.nn import cpu
 from regard.nn.cache import DecoderCache, LayerCache
 from regard.nn.embedding import TokenEmbedding
+from regard.nn.experts import MixtureOfExperts
 from regard.nn.functional import Dropout
 from regard.nn.layout import Layout, Mask, find_padding, make_layout
 from regard.nn.multihead import CrossAttention, SelfAttention
@@ -27,88 +28,14 @@ from regard.nn.taps import (
     MatrixProduct,
     Point,
     Tap,
-    bias_name,
     child_matrices,
     child_points,
-    linear_matrices,
     points_of,
     tap_point,
     under,
 )
 
 Sublayer = Callable[[Tensor], Tensor]
-
-
-class _FeedForwardBase(ExposedModule):
-    """What the feed-forward layers share: an inner projection, hidden units and an output projection."""
-
-    inner: nn.Linear
-    hidden: Tap
-    output: nn.Linear
-
-    @property
-    def output_product(self) -> MatrixProduct:
-        """The factors of what the layer returns."""
-        return MatrixProduct("hidden", "W_2", bias_name(self.output, "2"))
-
-    @property
-    def fused_projections(self) -> dict[str, list[int]]:
-        """The linear layers that compute several projections at once, by name, with the width of each projection."""
-        return {}
-
-    def points(self) -> Iterator[Point]:
-        axes = ("token", "unit")
-        product = MatrixProduct("input", "W_1", bias_name(self.inner, "1"))
-        yield Point("input", axes, "x: input of the inner projection", self.inner, "input")
-        yield Point("inner", axes, "x · W_1 + b_1, before the activation", self.inner, product=product)
-        yield tap_point("hidden", self.hidden)
-
-    def matrices(self) -> Iterator[Matrix]:
-        yield from linear_matrices(self.inner, "1")
-        yield from linear_matrices(self.output, "2")
-
-
-class SquaredReLU(nn.Module):
-    """max(0, x)² (So et al. 2021)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x).square()
-
-
-class FeedForward(_FeedForwardBase):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 at every token (§3.3), or another activation instead of max(0, ·)."""
-
-    def __init__(self, width: int, hidden: int, activation: nn.Module | None = None, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, hidden)
-        self.activation = activation or nn.ReLU()
-        self.hidden = Tap("token", "unit", description="hidden units after the activation")
-        self.dropout = Dropout(dropout)
-        self.output = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.hidden(self.activation(self.inner(x)))  # (…, F)
-        return self.output(self.dropout(hidden))
-
-
-class GatedFeedForward(_FeedForwardBase):
-    """SwiGLU(x) = (swish(x W) ⊙ x V) W_2, or another activation of the gates, without biases (Shazeer 2020)."""
-
-    def __init__(self, width: int, hidden: int, dropout: float = 0.0, activation: nn.Module | None = None) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, 2 * hidden, bias=False)  # W and V
-        self.activation = activation or nn.SiLU()
-        self.hidden = Tap("token", "unit", description="hidden units after the activation")
-        self.dropout = Dropout(dropout)
-        self.output = nn.Linear(hidden, width, bias=False)
-
-    @property
-    def fused_projections(self) -> dict[str, list[int]]:
-        return {"inner": [self.output.in_features] * 2}
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.inner(x).chunk(2, dim=-1)  # (…, F) each
-        return self.output(self.dropout(self.hidden(self.activation(gate) * value)))
 
 
 class Residual(ExposedModule):
@@ -213,8 +140,13 @@ class Block(ExposedModule):
             attend = self.cross_attention
             x = self.cross_attention_residual(x, lambda x: attend(x, memory, cross_layout, cross), source)  # type: ignore[misc]
         if self.feed_forward_residual is not None:
-            x = self.feed_forward_residual(x, self.feed_forward, source)
+            x = self.feed_forward_residual(x, self._transform(layout), source)
         return x
+
+    def _transform(self, layout: Layout) -> Sublayer:
+        """The feed-forward layer; experts also read the layout."""
+        layer = cast(nn.Module, self.feed_forward)
+        return partial(layer, layout=layout) if getattr(type(layer), "needs_layout", False) else layer
 
     @property
     def last_norm(self) -> nn.Module:
@@ -316,6 +248,9 @@ class Stack(ExposedModule):
         if not compiled or self.compile_options is None:
             return self.layers
         if self._compiled is None:
+            for part in self.layers.modules():
+                if isinstance(part, MixtureOfExperts):
+                    part.leave_graphs()
             self._compiled = [torch.compile(layer, **self.compile_options) for layer in self.layers]
         return self._compiled
 

@@ -48,6 +48,7 @@ class MetricsInterval:
     cross_entropy: float = 0.0
     targets: int = 0
     grad_norm: float = 0.0  # the largest
+    balance: float = 0.0
     flops: float = 0.0
     seconds: float = 0.0
 
@@ -58,6 +59,7 @@ class MetricsInterval:
         self.cross_entropy += result.cross_entropy
         self.targets += result.targets
         self.grad_norm = max(self.grad_norm, result.grad_norm)
+        self.balance += result.balance
         self.flops += flops
         self.seconds += seconds
 

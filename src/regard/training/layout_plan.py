@@ -99,6 +99,8 @@ class Plan:
     count: int
     length: int
     parameters: int
+    active_parameters: int
+    """Parameters that a token uses; fewer than all in a mixture of experts."""
     precision: str
     layouts: tuple[LayoutPlan, ...]
     recommended: LayoutPlan | None
@@ -111,6 +113,7 @@ class Plan:
         """Return everything, for JSON."""
         return {
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "device": self.device.name,
             "devices": self.count,
             "length": self.length,

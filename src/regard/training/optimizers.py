@@ -31,6 +31,7 @@ from regard.training.distributed import (
     mesh_of,
     no_sync,
 )
+from regard.training.load_balancing import LoadBalancing
 from regard.training.muon import layer_matrices
 
 ParameterGroup = dict[str, Any]
@@ -242,6 +243,7 @@ class UpdateResult:
     cross_entropy: float  # negative log-likelihood in nats
     targets: int
     grad_norm: float  # before clipping
+    balance: float = 0.0  # load-balancing loss of a mixture of experts, without its weight
 
 
 class DivergedError(Exception):
@@ -259,35 +261,42 @@ def update(
     matmul_dtype: torch.dtype = torch.float32,
     scaler: "LossScaler | None" = None,
     process_group: ProcessGroup = SINGLE_PROCESS,
+    balancing: LoadBalancing | None = None,
 ) -> UpdateResult:
     """Take one optimizer step on these batches; a loss per target above `max_loss` raises DivergedError.
 
     Matrix products are computed in `matmul_dtype`; weights, updates and losses keep the dtype of the weights. With
     float16, `scaler` keeps gradients from underflowing; a step whose gradients overflow is skipped.
 
-    Of a GPU only three numbers are read, all at once, before the weights are changed.
+    Of a GPU only a few numbers are read, all at once, before the weights are changed.
     """
     optimizer.zero_grad(set_to_none=True)
     targets, device = sum(total_targets(batch, process_group) for batch in batches), process_group.device
-    sums = torch.zeros(2, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+    number_type = torch.float32 if device.type == "mps" else torch.float64
+    sums = torch.zeros(2 if balancing is None else 3, dtype=number_type, device=device)
     for number, batch in enumerate(batches, start=1):
         shard = batch.local(process_group.rank, process_group.world_size, device)
         weight = process_group.world_size / targets  # gradients are averaged over processes, and should be summed
         if shard.examples == 0:  # fewer examples than processes: take part with weight 0
             shard, weight = batch.local(0, process_group.world_size, device), 0.0
         with no_sync(objective) if number < len(batches) else nullcontext():
-            with autocast(matmul_dtype, process_group.device):
+            with autocast(matmul_dtype, process_group.device), balancing.recording() if balancing else nullcontext():
                 loss = objective(shard)
-            scaled = loss.loss * weight
+            minimized, parts = loss.loss, [loss.cross_entropy]
+            if balancing is not None:
+                total = total_targets(batch, process_group)
+                balance = balancing.loss(total, process_group, counts=weight > 0)
+                minimized, parts = minimized + balance.weighted, [loss.cross_entropy, balance.value]
+            scaled = minimized * weight
             (scaled if scaler is None else scaler.scale(scaled)).backward()
         if weight:
-            sums += torch.stack([loss.loss.detach(), loss.cross_entropy]).to(sums.dtype)
+            sums += torch.stack([minimized.detach(), *parts]).to(sums.dtype)
     sums = process_group.sum(sums)
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if scaler is not None:
         scaler.unscale(optimizer)
     norm = gradient_norm(parameters)
-    total_loss, cross_entropy, grad_norm = torch.cat([sums, norm.to(sums.dtype)[None]]).tolist()
+    total_loss, cross_entropy, *balance_sum, grad_norm = torch.cat([sums, norm.to(sums.dtype)[None]]).tolist()
     overflow = scaler is not None and not math.isfinite(grad_norm) and scaler.can_shrink()
     # Some kernels hide a NaN from the loss, but none from every gradient: check the norm too.
     if not (math.isfinite(grad_norm) or overflow) or not total_loss / targets < max_loss:
@@ -295,13 +304,13 @@ def update(
     if scaler is not None:
         scaler.update()
     if overflow:
-        return UpdateResult(total_loss, cross_entropy, targets, 0.0)
+        return UpdateResult(total_loss, cross_entropy, targets, 0.0, sum(balance_sum))
     if max_grad_norm:
         clip_gradients(parameters, max_grad_norm, norm)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_multiplier", 1.0)
     optimizer.step()
-    return UpdateResult(total_loss, cross_entropy, targets, grad_norm)
+    return UpdateResult(total_loss, cross_entropy, targets, grad_norm, sum(balance_sum))
 
 
 def total_targets(batch: Batch, process_group: ProcessGroup) -> int:

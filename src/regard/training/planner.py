@@ -21,7 +21,7 @@ from regard.errors import ConfigError
 from regard.models import Network
 from regard.models.assembly import build_meta
 from regard.models.summary import summarize
-from regard.nn import Block
+from regard.nn import Block, MixtureOfExperts
 from regard.training.device_specs import DEVICES_PER_NODE, DTYPES, GIB, Device
 from regard.training.environment import small_for_bfloat16
 from regard.training.layout_plan import DeviceLayout, LayoutPlan, Plan, layout_settings
@@ -55,9 +55,19 @@ def make_plan(config: Config, device: Device, count: int, length: int) -> Plan:
         notes.append(f"A batch has {costs.rows:,} sequences of {length:,} tokens for {count:,} devices.")
     plans = tuple(costs.plan(layout) for layout in layouts)
     recommended, reason, settings = _recommend(costs, plans)
-    parameters = costs.sizes.total
     return Plan(
-        config, device, count, length, parameters, costs.precision, plans, recommended, reason, settings, tuple(notes)
+        config,
+        device,
+        count,
+        length,
+        costs.sizes.total,
+        costs.active_parameters,
+        costs.precision,
+        plans,
+        recommended,
+        reason,
+        settings,
+        tuple(notes),
     )
 
 
@@ -95,6 +105,8 @@ class _Sizes:
     largest_block: int
     blocks: int
     sublayers: int
+    outputs: int
+    """Sublayers whose output is as large as a batch: of the experts of a layer, as many as a token uses."""
 
     @classmethod
     def of(cls, network: Network) -> "_Sizes":
@@ -102,8 +114,15 @@ class _Sizes:
         layers = [module for module in network.modules() if isinstance(module, DIVISIBLE)]
         sizes = [sum(parameter.numel() for parameter in block.parameters()) for block in blocks]
         divisible = sum(parameter.numel() for layer in layers for parameter in layer.parameters())
+        idle = sum(len(part.idle_experts) for part in network.modules() if isinstance(part, MixtureOfExperts))
         return cls(
-            summarize(network).parameters, divisible, sum(sizes), max(sizes, default=0), len(blocks), len(layers)
+            summarize(network).parameters,
+            divisible,
+            sum(sizes),
+            max(sizes, default=0),
+            len(blocks),
+            len(layers),
+            len(layers) - idle,
         )
 
 
@@ -121,7 +140,8 @@ class _Costs:
         self.precision = device.precision(precision)
         network = build_meta(config.model)
         self.sizes = _Sizes.of(network)
-        self.flops_per_token = summarize(network, length).training_flops
+        summary = summarize(network, length)
+        self.flops_per_token, self.active_parameters = summary.training_flops, summary.active_parameters
         self._trace = cache(self._make_trace)
 
     def with_accumulation(self, factor: int) -> "_Costs":
@@ -200,8 +220,8 @@ class _Costs:
         if layout.tensor > 1:  # the output of each layer is summed, and so is the gradient of its input
             size = rows * self.length * self.config.model.width * self._gathered_bytes
             messages = 2 * sizes.sublayers * self.accumulation
-            volume += messages * all_reduce_bytes(size, layout.tensor)
-            seconds += self._ring(messages * all_reduce_bytes(size, layout.tensor), 2 * messages, layout.tensor)
+            volume += 2 * sizes.outputs * self.accumulation * all_reduce_bytes(size, layout.tensor)
+            seconds += self._ring(volume, 2 * messages, layout.tensor)
             exposed += seconds
         if layout.data > 1:
             divided = sizes.divisible / layout.tensor + sizes.total - sizes.divisible

@@ -181,7 +181,8 @@ def divide_heads(block: Block, mesh: DeviceMesh) -> None:
             attention.keep_heads(mesh.get_local_rank(), mesh.size(), partial(_sum_gradients, mesh.get_group()))
             _divide(attention, attention.fused_projections, mesh)
     if block.feed_forward is not None:
-        _divide(block.feed_forward, getattr(block.feed_forward, "fused_projections", {}), mesh)
+        for layer in getattr(block.feed_forward, "experts", [block.feed_forward]):
+            _divide(layer, getattr(layer, "fused_projections", {}), mesh)
 
 
 def _sum_gradients(group: torch.distributed.ProcessGroup, parameter: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, Literal
 
@@ -29,9 +30,10 @@ from regard.config import Config, EncoderOnlyConfig
 from regard.models import Network, build
 from regard.models.network import EncoderNetwork
 from regard.nn import Block, cpu
+from regard.nn.experts import MixtureOfExperts
+from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.functional import autocast
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.transformer import FeedForward, GatedFeedForward
 from regard.training.batches import TokenBatch
 from regard.training.losses import CausalLMObjective, smoothed_cross_entropy, training_objective
 
@@ -131,6 +133,9 @@ def trace_step(config: Config, rows: int, length: int, dtype: torch.dtype, *, on
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode())
         network = build(config.model).train()
+        for module in network.modules():
+            if isinstance(module, MixtureOfExperts):  # numbers of tokens depend on data: each expert gets equally many
+                vars(module)["loads"] = partial(_even_loads, len(module.experts))
         recorder = _Recorder(network, length)
         if not on_cpu:
             stack.enter_context(cpu.disabled())
@@ -142,6 +147,10 @@ def trace_step(config: Config, rows: int, length: int, dtype: torch.dtype, *, on
         with recorder:
             loss.backward()
         return recorder.result(network)
+
+
+def _even_loads(experts: int, chosen: Tensor) -> list[int]:
+    return [chosen.numel() // experts + (n < chosen.numel() % experts) for n in range(experts)]
 
 
 def _loss(network: Network, config: Config, ids: Tensor) -> Tensor:

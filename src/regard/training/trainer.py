@@ -21,6 +21,7 @@ from regard.training.checkpoint import Checkpoint, MetricsInterval, TrainingStat
 from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.environment import configure_layers
+from regard.training.load_balancing import LoadBalancing
 from regard.training.losses import training_objective
 from regard.training.optimizers import DivergedError, LossScaler, build_optimizer, total_targets, update
 from regard.training.parallel import Parallelism
@@ -72,6 +73,7 @@ class Trainer:
         self.passes = objective.passes
         self.max_weight = objective.max_weight
         self.settings_to_lower = ("training.schedule.learning_rate", *objective.settings_to_lower)
+        self.balancing = LoadBalancing.of(self.trained_network, training.load_balancing)
         self.objective = self.parallel.wrap(objective)
         self.optimizer = build_optimizer(
             self.trained_network, training.optimizer, training.parameter_groups, training.layer_decay, matmul_dtype
@@ -162,6 +164,7 @@ class Trainer:
                 matmul_dtype=self.matmul_dtype,
                 scaler=self.scaler,
                 process_group=self.parallel.data,
+                balancing=self.balancing,
             )
         except DivergedError as error:
             raise RunError(self._divergence_message(step, error, position, batches)) from None
@@ -226,6 +229,8 @@ class Trainer:
             "utilization": utilization,
             "seconds": round(state.seconds, 3),
         }
+        if self.balancing is not None:
+            line["load_balancing_loss"] = interval.balance / interval.targets
         if utilization > 1:  # the peak was measured while the machine was busy with something else
             del line["utilization"]
         return line

@@ -24,20 +24,13 @@ from regard.nn import cpu
 from regard.nn.attention import FullAttention, scaled_dot_product_attention
 from regard.nn.cache import DecoderCache, LayerCache
 from regard.nn.embedding import OutputProjection
+from regard.nn.experts import MixtureOfExperts
+from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.layout import Layout, PaddingMask, make_layout
 from regard.nn.lora import LoRALinear
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.positions import Positions
-from regard.nn.transformer import (
-    Block,
-    FeedForward,
-    GatedFeedForward,
-    PostNorm,
-    PreNorm,
-    Residual,
-    SandwichNorm,
-    Stack,
-)
+from regard.nn.transformer import Block, PostNorm, PreNorm, Residual, SandwichNorm, Stack
 
 MIN_COPIED = 2**17  # weights of a layer from which it is copied: smaller ones stay in the processor's cache
 MAX_TOKENS = 32  # of a row in a step: longer prompts are the plain code's
@@ -327,4 +320,7 @@ def _feed_forward(module: nn.Module) -> Function:
             return out(activate(gate) * value)
 
         return gated
+    if type(module) is MixtureOfExperts:
+        mixture, experts = module, [_feed_forward(expert) for expert in module.experts]
+        return lambda x: mixture.sparse(x, *mixture.choose(mixture.route(x)), experts)
     return module  # position-wise, so that (R·T, C) is as good as (R, T, C)
