@@ -96,6 +96,12 @@ BENCHMARKS = (
         one_process=False,
     ),
     Benchmark(
+        "streams",
+        [["streams.py", "--rounds", "3"]],
+        [["streams.py", "--rounds", "1", "--requests", "24", "--clients", "1", "16"]],
+        one_process=False,
+    ),
+    Benchmark(
         "start-up",
         [["startup.py", "--model", MODEL_ARGUMENT, "--rounds", "9"]],
         [["startup.py", "--model", MODEL_ARGUMENT, "--rounds", "3"]],

@@ -11,8 +11,9 @@ import openai
 import pytest
 
 from commands import start_process
+from regard.serving.encoder_jobs import ClassifyJob, EmbedJob, TagJob, limited_encoder
 from regard.serving.limits import Limits
-from regard.serving.loaded_models import ClassifyJob, EmbedJob, LoadedModel, TagJob, limited_encoder
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import RunningServer, run_server, wait_until
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase, check_texts, map_batches
 from regard.decoding.engines import choose_engine, unsupported_sampling
-from regard.decoding.generator import GenerationSession, Generator, Prompt, StartSession, prompt_ids
+from regard.decoding.generator import GeneratedTexts, GenerationSession, Generator, Prompt, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,
     DEFAULT_TEMPERATURE,
@@ -20,6 +20,8 @@ from regard.interop.exporters import MAX_POSITIONS
 from regard.registry import EngineName, Precision
 
 if TYPE_CHECKING:
+    from regard.decoding.batch_request import BatchRequest
+    from regard.decoding.continuous_batch import ContinuousBatch
     from regard.decoding.logits_processors import LogitsProcessor
     from regard.decoding.prefix_cache import PrefixCache
 
@@ -330,9 +332,7 @@ class GenerationMethods(ModelBase):
     ) -> GenerationSession:
         from regard.decoding.sampling import Sampler
 
-        constraints = sampling.constraints
-        needs_texts = constraints.suppressed_words or constraints.logits_processors
-        token_texts = self.tokenizer.token_strings() if needs_texts else ()
+        token_texts = self._token_texts(sampling)
         tokens, window = self.config.tokens, self.config.context_window
         if sampling.lookup:
             from regard.decoding.speculative import LookupRow, LookupSampler
@@ -344,6 +344,29 @@ class GenerationMethods(ModelBase):
                 ]
             )
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts, self.prefix_cache)
+
+    def batch_request(
+        self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation]
+    ) -> "BatchRequest":
+        """Return a request for a running batch; `results` receives a generation per sample of each prompt."""
+        from regard.decoding.batch_request import BatchRequest
+
+        self._check_generates()
+        texts = GeneratedTexts(prompts, options, self.config, self.tokenizer, results)
+        return BatchRequest(texts, self.config.tokens, self._token_texts(options.sampling))
+
+    def new_batch(self, max_rows: int) -> "ContinuousBatch":
+        """Return an empty batch that generates at most this many texts at a time with the engine torch."""
+        from regard.decoding.continuous_batch import ContinuousBatch
+
+        tokens, window = self.config.tokens, self.config.context_window
+        return ContinuousBatch(self.networks, tokens, max_rows=max_rows, window=window, prefix_cache=self.prefix_cache)
+
+    def _token_texts(self, sampling: SamplingOptions) -> Sequence[str]:
+        """Return the text of each token, if an option needs them."""
+        constraints = sampling.constraints
+        needs_texts = constraints.suppressed_words or constraints.logits_processors
+        return self.tokenizer.token_strings() if needs_texts else ()
 
     def keep_prefixes(self, max_bytes: int = PREFIX_CACHE_BYTES) -> None:
         """Keep what the engine torch computes for the beginnings of prompts, in at most `max_bytes` of memory."""

@@ -124,6 +124,9 @@ def run(
     max_texts: Annotated[int, option(LIMITS_PANEL, min=1, help="Texts of a request.")] = 256,
     max_beam: Annotated[int, option(LIMITS_PANEL, min=1, help="Beam width of a request.")] = 16,
     max_tokens: Annotated[int, option(LIMITS_PANEL, min=1, help="Generated tokens per text.")] = 1_000,
+    max_batch: Annotated[
+        int, option(LIMITS_PANEL, min=1, max=1024, help="Texts that a language model generates at a time.")
+    ] = 16,
     prefix_cache_mb: Annotated[
         int, option(LIMITS_PANEL, min=0, help="Memory for the beginnings of prompts, per language model; 0: none.")
     ] = 256,
@@ -169,6 +172,7 @@ def run(
             max_texts=max_texts,
             max_beam=max_beam,
             max_tokens=max_tokens,
+            max_batch=max_batch,
             prefix_cache_mb=prefix_cache_mb,
             max_queue=max_queue,
             timeout=timeout,

@@ -62,52 +62,97 @@ class Generator:
         self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation]
     ) -> Iterator[TextChunk]:
         """Yield text as it is generated; `results` receives a generation for each sample of each prompt."""
+        texts = GeneratedTexts(prompts, options, self.config, self._tokenizer, results)
+        if not texts.rows:
+            return
+        session = self._start_session([ids for ids, _ in texts.rows], texts.streams, texts.options.sampling)
+        for result in results:
+            result.cached_tokens = session.cached_tokens
+        try:
+            while session.active:
+                for token in session.step():
+                    yield from texts.add(token, truncated=token.row in session.truncated)
+                    if texts.must_stop(token.row):
+                        session.close([token.row])
+        finally:
+            session.close(list(session.active))
+        for row in range(len(results)):
+            yield from texts.finish(row)
+
+
+class GeneratedTexts:
+    """The texts of one request, which grow token by token.
+
+    Args:
+        prompts: The prompts.
+        options: How to continue them.
+        config: The model's configuration.
+        tokenizer: Its tokenizer.
+        results: Receives a generation for each sample of each prompt.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        config: Config,
+        tokenizer: Tokenizer,
+        results: list[Generation],
+    ) -> None:
         if options.sampling.constraints.max_tokens is None:
             constraints = replace(options.sampling.constraints, max_tokens=DEFAULT_GENERATED_TOKENS)
             options = replace(options, sampling=replace(options.sampling, constraints=constraints))
-        encoded = [prompt_ids(prompt, self.config, self._tokenizer) for prompt in prompts]
-        rows = [(ids, sample) for ids in encoded for sample in range(options.samples)]
+        self.options = options
+        """The options, with a maximum length."""
+        encoded = [prompt_ids(prompt, config, tokenizer) for prompt in prompts]
+        self.rows = [(ids, sample) for ids in encoded for sample in range(options.samples)]
+        """The ids of the prompt and the number of the sample of each text."""
         texts = [prompt if isinstance(prompt, str) else "" for prompt in prompts]
         results += [Generation(text, sample) for text in texts for sample in range(options.samples)]
-        if not rows:
-            return
-        detokenizers = [IncrementalDetokenizer(self._tokenizer, ids, options.stop) for ids, _ in rows]
-        session = self._start_session([ids for ids, _ in rows], [sample for _, sample in rows], options.sampling)
-        for result, (ids, _) in zip(results, rows, strict=True):
-            result.prompt_tokens, result.cached_tokens = len(ids), session.cached_tokens
-        try:
-            while session.active:
-                for row, token, log_probability, candidates in session.step():
-                    if results[row].ended:  # a step may return several tokens of a row
-                        continue
-                    result = results[row]
-                    result.log_probability += log_probability
-                    result.truncated = row in session.truncated
-                    if token in self.config.tokens.ends or token in options.stop_tokens:
-                        result.ended = True
-                        if token in options.stop_tokens:
-                            session.close([row])
-                        continue
-                    result.tokens.append(token)
-                    if options.sampling.top_logprobs is not None:
-                        result.scored_tokens.append(ScoredToken(token, log_probability, candidates))
-                    text = detokenizers[row].add(token)
-                    if detokenizers[row].stopped:
-                        result.ended = True
-                        session.close([row])
-                    yield from _emit(result, row, text, options)
-        finally:
-            session.close(list(session.active))
-        for row, result in enumerate(results):
-            yield from _emit(result, row, detokenizers[row].flush(), options)
+        for result, (ids, _) in zip(results, self.rows, strict=True):
+            result.prompt_tokens = len(ids)
+        self.results = results
+        self._ends = config.tokens.ends
+        self._detokenizers = [IncrementalDetokenizer(tokenizer, ids, options.stop) for ids, _ in self.rows]
+
+    @property
+    def streams(self) -> list[int]:
+        """The random stream of each text."""
+        return [sample for _, sample in self.rows]
+
+    def add(self, token: SampledToken, *, truncated: bool = False) -> list[TextChunk]:
+        """Add a token to its text and return the text that is now certain; tokens after the end are ignored."""
+        row, result = token.row, self.results[token.row]
+        if result.ended:  # a step may return several tokens of a row
+            return []
+        result.log_probability += token.log_probability
+        result.truncated = truncated
+        if token.token in self._ends or token.token in self.options.stop_tokens:
+            result.ended = True
+            return []
+        result.tokens.append(token.token)
+        if self.options.sampling.top_logprobs is not None:
+            result.scored_tokens.append(ScoredToken(token.token, token.log_probability, token.candidates))
+        text = self._detokenizers[row].add(token.token)
+        result.ended = self._detokenizers[row].stopped
+        return _emit(result, row, text, self.options)
+
+    def must_stop(self, row: int) -> bool:
+        """Whether a text has ended, by a stop text or by a token that the engine may not know as an end."""
+        return self.results[row].ended
+
+    def finish(self, row: int) -> list[TextChunk]:
+        """Return what is left of a text that has ended."""
+        return _emit(self.results[row], row, self._detokenizers[row].flush(), self.options)
 
 
-def _emit(result: Generation, row: int, text: str, options: GenerationOptions) -> Iterator[TextChunk]:
+def _emit(result: Generation, row: int, text: str, options: GenerationOptions) -> list[TextChunk]:
     if options.omit_space and not result.text:
         text = text.removeprefix(" ")
-    if text:
-        result.text += text
-        yield TextChunk(row, text)
+    if not text:
+        return []
+    result.text += text
+    return [TextChunk(row, text)]
 
 
 def prompt_ids(prompt: Prompt, config: Config, tokenizer: Tokenizer) -> list[int]:

@@ -38,7 +38,7 @@ class IncrementalDecoder:
         self._memories: list[Memory | None] = [
             None if source is None else network.encode(source, mask, features) for network in networks
         ]
-        self._caches: list[Cache] = [network.new_cache() for network in networks]
+        self.caches: list[Cache] = [network.new_cache() for network in networks]
 
     def step(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Feed new tokens (R, T) and return the logits (R, V) after the last of them.
@@ -47,43 +47,55 @@ class IncrementalDecoder:
         """
         logits = [
             network.next_logits(ids, memory, cache, mask).float()
-            for network, memory, cache in zip(self._networks, self._memories, self._caches, strict=True)
+            for network, memory, cache in zip(self._networks, self._memories, self.caches, strict=True)
         ]
-        return _mean(logits)
+        return mean_logits(logits)
 
     def step_all(self, ids: Tensor) -> Tensor:
         """Feed new tokens (R, T) and return the logits (R, T, V) after each of them."""
-        return _mean(
+        return mean_logits(
             [
                 network.all_logits(ids, memory, cache).float()
-                for network, memory, cache in zip(self._networks, self._memories, self._caches, strict=True)
+                for network, memory, cache in zip(self._networks, self._memories, self.caches, strict=True)
             ]
         )
 
     def last_tokens(self, count: int) -> list[list[tuple[Tensor, Tensor]]] | None:
         """Return a copy of the keys and values of the last tokens, by network and layer; None if one has none."""
-        parts = [cache.last_tokens(count) for cache in self._caches]
+        parts = [cache.last_tokens(count) for cache in self.caches]
         known = [part for part in parts if part is not None]
         return known if len(known) == len(parts) else None
 
     def restore(self, blocks: Sequence[Sequence[Sequence[tuple[Tensor, Tensor]]]]) -> None:
         """Begin with tokens whose keys and values `last_tokens` returned, in blocks."""
-        for n, cache in enumerate(self._caches):
+        for n, cache in enumerate(self.caches):
             cache.restore([block[n] for block in blocks])
 
     def drop_last(self, count: int) -> None:
         """Forget the last tokens of all rows."""
-        for cache in self._caches:
+        for cache in self.caches:
             cache.drop_last(count)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the networks."""
+        return next(self._networks[0].parameters()).device
+
+    def repeated(self, count: int) -> "IncrementalDecoder":
+        """Return a copy of a language model's decoder with its one row `count` times."""
+        copy = IncrementalDecoder(self._networks)
+        rows = torch.zeros(count, dtype=torch.long, device=self.device)
+        copy.caches = [cache.reorder(rows) for cache in self.caches]
+        return copy
 
     def reorder(self, rows: Tensor) -> None:
         """Replace the rows by these, each of which stays with its sentence."""
-        self._caches = [cache.reorder(rows) for cache in self._caches]
+        self.caches = [cache.reorder(rows) for cache in self.caches]
 
     def select(self, rows: Tensor, sentences: Tensor) -> None:
         """Keep only these rows and these sentences."""
         self._memories = [None if memory is None else memory.select(sentences) for memory in self._memories]
-        self._caches = [cache.select(rows, sentences) for cache in self._caches]
+        self.caches = [cache.select(rows, sentences) for cache in self.caches]
 
     @contextmanager
     def record_attention(self) -> Iterator["AttentionRecorder"]:
@@ -100,7 +112,7 @@ class IncrementalDecoder:
                 hook.remove()
 
 
-def _mean(logits: list[Tensor]) -> Tensor:
+def mean_logits(logits: list[Tensor]) -> Tensor:
     """Return the log of the mean probability (…, V) of several networks; the logits themselves of one."""
     if len(logits) == 1:
         return logits[0]

@@ -42,24 +42,14 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    @torch.inference_mode()
     def encode(self, networks: Sequence[Network], ids: Sequence[int]) -> tuple[IncrementalDecoder, Tensor, int]:
         """Return a decoder that has read a prompt, the logits (1, V) after it, and how many tokens were stored."""
-        decoder, device = IncrementalDecoder(networks), next(networks[0].parameters()).device
-        blocks = self._find(ids)
-        if blocks:
-            decoder.restore(blocks)
-        reused = position = len(blocks) * BLOCK_TOKENS
-        logits = torch.empty(0)
-        while position < len(ids):
-            new = ids[position : position + BLOCK_TOKENS]
-            logits = decoder.step(torch.tensor([new], device=device))
-            position += len(new)
-            if len(new) == BLOCK_TOKENS:
-                self._store(tuple(ids[:position]), decoder)
-        return decoder, logits, reused
+        prompt = PromptReader(networks, ids, self)
+        while not prompt.is_read:
+            prompt.read_block()
+        return prompt.decoder, prompt.logits, prompt.reused
 
-    def _find(self, ids: Sequence[int]) -> list[Block]:
+    def find(self, ids: Sequence[int]) -> list[Block]:
         """Return the stored blocks that a prompt begins with; its last token is always computed, for the logits."""
         with self._lock:
             found = list(self._prefixes(ids))
@@ -74,7 +64,8 @@ class PrefixCache:
                 return
             yield prefix
 
-    def _store(self, prefix: tuple[int, ...], decoder: IncrementalDecoder) -> None:
+    def store(self, prefix: tuple[int, ...], decoder: IncrementalDecoder) -> None:
+        """Store the last block of a decoder that has read a beginning of a prompt."""
         block = decoder.last_tokens(BLOCK_TOKENS)
         if block is None:  # a recurrent network has no keys and values
             return
@@ -88,6 +79,54 @@ class PrefixCache:
                     self._blocks.move_to_end(prefix[:end])  # the first block stays longest
             while self.num_bytes > self.max_bytes:
                 self.num_bytes -= _size(self._blocks.popitem(last=False)[1])
+
+
+class PromptReader:
+    """Feeds a prompt to a decoder block by block, so that other work can be done in between.
+
+    Args:
+        networks: One network, or several that share a vocabulary.
+        ids: The prompt.
+        stored: Where blocks are found and stored; None: all are computed.
+    """
+
+    def __init__(self, networks: Sequence[Network], ids: Sequence[int], stored: PrefixCache | None = None) -> None:
+        self.logits = torch.empty(0)
+        """The logits (1, V) after the prompt, once it is read."""
+        self.reused = 0
+        """Tokens that were not computed."""
+        self._networks = networks
+        self._ids = ids
+        self._stored = stored
+        self._position = 0
+        self._decoder: IncrementalDecoder | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole prompt has been read."""
+        return self._position == len(self._ids)
+
+    @property
+    def decoder(self) -> IncrementalDecoder:
+        """The decoder, which has read the prompt up to a block; stored blocks are looked up on first use."""
+        if self._decoder is None:
+            self._decoder = IncrementalDecoder(self._networks)
+            blocks = self._stored.find(self._ids) if self._stored is not None else []
+            if blocks:
+                self._decoder.restore(blocks)
+            self.reused = self._position = len(blocks) * BLOCK_TOKENS
+        return self._decoder
+
+    @torch.inference_mode()
+    def read_block(self) -> int:
+        """Feed the next block, and return how many tokens it has."""
+        decoder = self.decoder
+        new = self._ids[self._position : self._position + BLOCK_TOKENS]
+        self.logits = decoder.step(torch.tensor([new], device=decoder.device))
+        self._position += len(new)
+        if self._stored is not None and len(new) == BLOCK_TOKENS:
+            self._stored.store(tuple(self._ids[: self._position]), decoder)
+        return len(new)
 
 
 def _size(block: Block) -> int:

@@ -65,7 +65,7 @@ class Sampler:
         self._texts = [list(prompt) for prompt in prompts]
         self._prompt_lengths = [len(text) for text in self._texts]
         self._dropped = [0] * len(self._texts)  # tokens of each text that are no longer in the window
-        self._generators = [torch.Generator().manual_seed(sampling.seed * 1_000_003 + n) for n in streams]
+        self._generators = [random_generator(sampling, n) for n in streams]
         context = DecodingContext(tokens, sampling.constraints, token_texts)
         self._text_processors = [*repetition_processors(sampling), *custom_processors(context)]
         self._suppress_special_tokens = suppress_special_tokens(tokens)
@@ -147,8 +147,7 @@ class Sampler:
             return
         for row in self.active:
             if self._window_length(row) > self._window:
-                kept = max(1, self._window - self._window // DROPPED_FRACTION)
-                self._dropped[row] = len(self._texts[row]) - kept
+                self._dropped[row] = len(self._texts[row]) - kept_tokens(self._window)
                 self.truncated.add(row)
 
     def _window_length(self, row: int) -> int:
@@ -161,7 +160,8 @@ class Sampler:
         if self._text_processors or self._constraints:
             rows = [self._process(logits[index : index + 1].clone(), row) for index, row in enumerate(self.active)]
             processed = torch.cat(rows)
-        chosen = self._choose(processed)
+        generators = [self._generators[row] for row in self.active]
+        chosen = sample_tokens(processed, [self._sampling] * len(generators), generators)
         scores = log_probabilities.gather(1, chosen[:, None]).squeeze(1)
         candidates = top_candidates(log_probabilities, self._sampling.top_logprobs or 0)
         sampled = zip(self.active, chosen.tolist(), scores.tolist(), candidates, strict=True)
@@ -177,15 +177,40 @@ class Sampler:
             processor(logits, text[:, self._prompt_lengths[row] :], sentence)
         return logits
 
-    def _choose(self, logits: Tensor) -> Tensor:
-        """Return one token per row (R,)."""
-        if self._sampling.greedy:
-            return logits.argmax(-1)
-        filtered = filter_logits(logits / self._sampling.temperature, self._sampling)
-        draws = torch.stack(
-            [torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.active]
-        )
-        return sample_by_inverse_cdf(filtered.softmax(-1), draws.to(logits.device))
+
+def random_generator(sampling: SamplingOptions, stream: int) -> torch.Generator:
+    """Return the random numbers of a row: the same for the same seed and stream."""
+    return torch.Generator().manual_seed(sampling.seed * 1_000_003 + stream)
+
+
+def kept_tokens(window: int) -> int:
+    """Return how many tokens of a text that has filled the context window are kept."""
+    return max(1, window - window // DROPPED_FRACTION)
+
+
+def sample_tokens(
+    logits: Tensor, samplings: Sequence[SamplingOptions], generators: Sequence[torch.Generator]
+) -> Tensor:
+    """Return a token (R,) for each row of logits (R, V), with the options and the random numbers of the row."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for row, sampling in enumerate(samplings):
+        filters = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+        kinds.setdefault(() if sampling.greedy else filters, []).append(row)
+    if len(kinds) == 1:
+        return _sample_alike(logits, samplings[0], generators)
+    chosen = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+    for rows in kinds.values():
+        places = torch.tensor(rows, device=logits.device)
+        chosen[places] = _sample_alike(logits[places], samplings[rows[0]], [generators[row] for row in rows])
+    return chosen
+
+
+def _sample_alike(logits: Tensor, sampling: SamplingOptions, generators: Sequence[torch.Generator]) -> Tensor:
+    if sampling.greedy:
+        return logits.argmax(-1)
+    filtered = filter_logits(logits / sampling.temperature, sampling)
+    draws = torch.stack([torch.rand((), generator=generator, dtype=torch.double) for generator in generators])
+    return sample_by_inverse_cdf(filtered.softmax(-1), draws.to(logits.device))
 
 
 def top_candidates(log_probabilities: Tensor, count: int) -> list[tuple[Candidate, ...]]:

@@ -3,7 +3,7 @@
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
@@ -64,6 +64,25 @@ class Cache(Protocol):
         ...
 
 
+class NetworkRows(Protocol):
+    """Rows of different lengths that a language model continues together, each with a number."""
+
+    rows: list[int]
+    """The numbers of the rows, in the order of the next step; it changes with every step."""
+
+    def add(self, row: int, cache: Cache) -> None:
+        """Add a row that continues the text of a cache of one row, which is copied."""
+        ...
+
+    def remove(self, rows: Iterable[int]) -> None:
+        """Remove rows."""
+        ...
+
+    def step(self, tokens: Sequence[int]) -> Tensor:
+        """Feed the next token of each row, in the order of `rows`, and return the logits (R, V) after it."""
+        ...
+
+
 class Network(nn.Module):
     """A network that encodes, decodes, or both.
 
@@ -116,6 +135,10 @@ class Network(nn.Module):
     def new_cache(self) -> Cache:
         """Return an empty cache for `decode`."""
         raise InputError(f"{type(self).__name__} has no decoder.")
+
+    def new_row_batch(self) -> NetworkRows | None:
+        """Return an empty batch for rows of different lengths; None if the network, as it is now, has none."""
+        return None
 
     @property
     def alignment_tap(self) -> Tap | None:

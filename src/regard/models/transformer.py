@@ -7,9 +7,18 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory, mask_tensors
+from regard.models.network import (
+    Cache,
+    DecoderNetwork,
+    EncoderDecoderNetwork,
+    EncoderNetwork,
+    Memory,
+    NetworkRows,
+    mask_tensors,
+)
 from regard.nn import Block, DecoderCache, FullAttention, OutputProjection, Stack, Tap
 from regard.nn.cpu.decode_step import decode_step
+from regard.nn.cpu.row_batch import row_batch
 from regard.nn.layout import Mask
 
 
@@ -92,6 +101,9 @@ class DecoderOnlyTransformer(DecoderNetwork):
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
+
+    def new_row_batch(self) -> NetworkRows | None:
+        return row_batch(self.decoder, self.output)
 
 
 class EncoderOnlyTransformer(EncoderNetwork):

@@ -191,6 +191,8 @@ class Stack(ExposedModule):
         self._taps: list[Tap] | None = None
         self.prepared_step: object = None
         """The `DecodeStep` of a decoder, made on first use."""
+        self.prepared_rows: object = None
+        """The `RowStep` of a language model, made on first use."""
 
     def forward(
         self,

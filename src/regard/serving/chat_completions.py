@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -215,9 +215,9 @@ class ChatCompletion:
             raise ApiError(400, f"response_format: type should be {kinds}, not {kind!r}.")
         return (grammar.processor(model.tokenizer, model.config, self._prompt.stop_tokens),)
 
-    def generate(self) -> Iterator[TextChunk]:
-        """Generate; runs in a thread."""
-        yield from self._model.chat(self._prompt, self._options, self.generations, self.request.seed is not None)
+    def generate(self) -> Iterable[TextChunk]:
+        """Return the chunks to generate; runs in a thread."""
+        return self._model.chat(self._prompt, self._options, self.generations, self.request.seed is not None)
 
     def head(self) -> dict[str, Any]:
         """Return the fields that every event of a stream starts with."""

@@ -211,16 +211,15 @@ class Completion:
             ("max_tokens", request.max_tokens or 0, limits.max_tokens),
         )
 
-    def generate(self) -> Iterator[TextChunk]:
-        """Score the prompts if requested, and generate; runs in a thread."""
+    def generate(self) -> Iterable[TextChunk]:
+        """Score the prompts if requested, and return the chunks to generate; runs in a thread."""
         prompts = self.request.prompts
         if self.request.echo and self.request.logprobs is not None:
             self._scored_prompts = self._model.score_prompts(prompts, self.request.logprobs)
         if self._max_tokens:
-            seeded = self.request.seed is not None
-            yield from self._model.generate(prompts, self._options, self.generations, seeded)
-        else:
-            self.generations += [Generation(prompt, n) for prompt in prompts for n in range(self.samples)]
+            return self._model.generate(prompts, self._options, self.generations, self.request.seed is not None)
+        self.generations += [Generation(prompt, n) for prompt in prompts for n in range(self.samples)]
+        return ()
 
     def head(self) -> dict[str, Any]:
         """Return the fields that every part of the response starts with."""

@@ -34,6 +34,8 @@ class Limits:
     """Characters of a traced text: a trace has values for every pair of its tokens."""
     max_traces: int = 8
     """Stored traces; the least recently used one is dropped for the next."""
+    max_batch: int = 16
+    """Texts that a language model generates at a time, in one batch; further texts wait."""
     prefix_cache_mb: int = 256
     """Memory for the beginnings of prompts, per language model; with 0 each prompt is computed as a whole."""
 

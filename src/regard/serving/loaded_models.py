@@ -2,40 +2,32 @@
 
 On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`; the name may have a version, as in
 `name@v2=folder`. Requests with a name without a version get the default version of that name.
-
-An encoder job says what the texts of a batch are used for; each text gets the output that it would get alone. Texts
-with equal jobs share batches, so a job has everything that must be the same for all of them.
 """
 
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from regard.api import Model, load
 from regard.api.chat import ChatPrompt
-from regard.config import TagHeadConfig
 from regard.config.errors import did_you_mean
-from regard.data.encoder_batches import NUM_SPECIAL_TOKENS, TextOrPair
+from regard.decoding.generator import Prompt
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
-from regard.decoding.results import Classification, FilledText, Generation, ScoredToken, TextChunk, Translation
+from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
 from regard.models.adapter_files import read_adapter
 from regard.models.folder_files import resolve_model_folder
-from regard.registry import EngineName, Pooling, Precision
-from regard.serving.batching import ESTIMATED_CHARACTERS_PER_TOKEN
+from regard.registry import EngineName, Precision
+from regard.serving.encoder_jobs import EmbedJob, EncoderJob
 from regard.serving.languages import guess_languages
+from regard.serving.running_batch import BatchedTexts, FairLock
 from regard.training.task import Ability, abilities
 
 if TYPE_CHECKING:  # it imports torch, which a server for CTranslate2 models does without
-    from regard.decoding.encoder_inference import TextEncoder
     from regard.models.folder import SharedWeights
 
 ABILITY_PHRASES: dict[Ability, str] = {
@@ -46,7 +38,6 @@ ABILITY_PHRASES: dict[Ability, str] = {
     "fill": "fill masks",
     "embed": "embed texts",
 }
-MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
 _ARGUMENT = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"(?=.{1,100}$)[\w.:-]+(@[\w.:-]+)?")
 _NUMBERS = re.compile(r"([0-9]+)")
@@ -85,107 +76,6 @@ def parse_model_argument(text: str) -> ServedModelArgument:
     return ServedModelArgument(match["name"] or folder.resolve().name, folder, languages)
 
 
-# --- encoder jobs -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TextVector:
-    """Embedding of a text."""
-
-    values: NDArray[np.float32]  # (C,)
-    tokens: int
-    """Tokens of the text that were read, without start and end token."""
-    truncated: bool
-    """Whether the text was longer than the network reads."""
-
-
-@dataclass(frozen=True)
-class TagPrediction:
-    """Tag of a word."""
-
-    tag: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class ClassifyJob:
-    """Labels of texts or pairs of texts."""
-
-    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[Classification]:
-        """Classify a batch."""
-        from regard.decoding.encoder_inference import classify
-
-        return classify(limited_encoder(model), texts)
-
-
-@dataclass(frozen=True)
-class TagJob:
-    """Tags of sentences that are split into words."""
-
-    def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
-        """Tag a batch."""
-        from regard.decoding.encoder_inference import labels_of_head, tag_probabilities
-
-        encoder = limited_encoder(model)
-        labels = labels_of_head(encoder, TagHeadConfig, "the model")
-        return [
-            [TagPrediction(labels[int(row.argmax())], float(row.max())) for row in rows]
-            for rows in tag_probabilities(encoder, sentences)
-        ]
-
-
-@dataclass(frozen=True)
-class FillJob:
-    """Candidates for the mask tokens of texts."""
-
-    top_k: int
-
-    def __call__(self, model: Model, texts: Sequence[str]) -> list[FilledText]:
-        """Fill the masks of a batch."""
-        return model.mask_filler().fill(texts, self.top_k)
-
-
-@dataclass(frozen=True)
-class EmbedJob:
-    """Embeddings of texts."""
-
-    pooling: Pooling | None = None
-    normalize: bool = True
-
-    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
-        """Embed a batch."""
-        from regard.decoding.encoder_inference import embed_inputs
-
-        encoder = limited_encoder(model)
-        rows = encoder.tokenize(texts)
-        vectors = embed_inputs(encoder, rows, self.pooling, normalize=self.normalize)
-        return [
-            TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.truncated)
-            for vector, row in zip(vectors, rows, strict=True)
-        ]
-
-
-EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
-
-
-def limited_encoder(model: Model) -> "TextEncoder":
-    """Return a model's text encoder with the server's limit on the tokens of a text."""
-    return replace(model.text_encoder, max_tokens=MAX_READ_TOKENS)
-
-
-def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:
-    """Return the approximate number of tokens of a text, of a pair of texts, or of the words of a sentence.
-
-    >>> encoder_cost("a short text", ClassifyJob()), encoder_cost(("a short", "text"), ClassifyJob())
-    (4, 3)
-    """
-    characters = len(text) if isinstance(text, str) else sum(map(len, text))
-    return characters // ESTIMATED_CHARACTERS_PER_TOKEN + 1
-
-
-# --- models -----------------------------------------------------------------------------------------------------------
-
-
 class LoadedModel:
     """Model with a name and, for a translator, its languages; its methods may be called from several threads."""
 
@@ -210,7 +100,7 @@ class LoadedModel:
         self.source_language, self.target_language = languages
         self.engine = engine
         self.precision = precision
-        self.torch_lock = threading.Lock()
+        self.torch_lock = FairLock()
         """Held while the PyTorch network runs or is traced, because a trace records every forward pass."""
         self._loading = threading.Lock()
         self._prefix_bytes: int | None = None
@@ -238,34 +128,36 @@ class LoadedModel:
             return job(self.model, texts)
 
     def generate(
-        self, prompts: Sequence[str], options: GenerationOptions, results: list[Generation], seeded: bool
-    ) -> Iterator[TextChunk]:
-        """Continue prompts chunk by chunk; `results` receives one generation per text before the first chunk."""
+        self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation], seeded: bool
+    ) -> Iterable[TextChunk]:
+        """Continue prompts chunk by chunk; `results` receives one generation per text before the first chunk.
+
+        With the engine torch it is a `BatchedTexts`, which can join a running batch.
+        """
         with self._loading:
-            choices: dict[str, Any] = {"engine": self.engine, "is_seeded": seeded}
-            engine = self.model.generation_engine(prompts, options, **choices)
-            chunks = self.model.generate_chunks(prompts, options, results, precision=self.precision, **choices)
-        yield from self._locked_chunks(chunks, engine)
+            engine = self.model.generation_engine(prompts, options, engine=self.engine, is_seeded=seeded)
+            return self._generate(prompts, options, results, engine, seeded)
 
     def chat(
         self, prompt: ChatPrompt, options: GenerationOptions, results: list[Generation], seeded: bool
-    ) -> Iterator[TextChunk]:
-        """Answer a conversation chunk by chunk; `results` receives one generation per answer before the first chunk."""
+    ) -> Iterable[TextChunk]:
+        """Answer a conversation, as `generate` continues prompts."""
         with self._loading:
-            engine, precision = self.model.chat_engine(prompt, options, self.engine, is_seeded=seeded), self.precision
-            chunks = self.model.chat_chunks(prompt, options, results, engine=engine, precision=precision)
-        yield from self._locked_chunks(chunks, engine)
+            engine = self.model.chat_engine(prompt, options, self.engine, is_seeded=seeded)
+            return self._generate([prompt.ids], prompt.options(options), results, engine, seeded)
 
-    def _locked_chunks(self, chunks: Iterator[TextChunk], engine: str) -> Iterator[TextChunk]:
-        try:
-            while True:
-                with self.locked(engine):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return
-                yield chunk
-        finally:
-            chunks.close()  # type: ignore[attr-defined]  # it is a generator
+    def _generate(
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        results: list[Generation],
+        engine: EngineName,
+        seeded: bool,
+    ) -> Iterable[TextChunk]:
+        if engine == "torch":
+            return BatchedTexts(self, self.model.batch_request(prompts, options, results))
+        choices: dict[str, Any] = {"engine": engine, "precision": self.precision, "is_seeded": seeded}
+        return self.model.generate_chunks(prompts, options, results, **choices)
 
     def score_prompts(self, prompts: Sequence[str], candidates: int) -> list[list[ScoredToken]]:
         """Return the log-probability of each token of prompts, with the most probable candidates."""

@@ -26,6 +26,9 @@ class ModelMetrics:
     queued: Gauge
     prompt_tokens: Counter
     cached_tokens: Counter
+    generated_tokens: Counter
+    running_texts: Gauge
+    waiting_texts: Gauge
 
 
 class Metrics:
@@ -66,6 +69,26 @@ class Metrics:
             ["model"],
             registry=self.registry,
         )
+        self.generated_tokens = Counter(
+            "regard_generated_tokens",
+            "Tokens that running batches of language models generated.",
+            ["model"],
+            registry=self.registry,
+        )
+        self.running_texts = Gauge(
+            "regard_running_texts",
+            "Texts in the running batch of a language model.",
+            ["model"],
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self.waiting_texts = Gauge(
+            "regard_waiting_texts",
+            "Texts that wait for a place in the running batch of a language model.",
+            ["model"],
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
         self.queued = Gauge(
             "regard_queued_requests",
             "Requests that are queued or processed.",
@@ -95,6 +118,9 @@ class Metrics:
             self.queued.labels(name),
             self.prompt_tokens.labels(name),
             self.cached_tokens.labels(name),
+            self.generated_tokens.labels(name),
+            self.running_texts.labels(name),
+            self.waiting_texts.labels(name),
         )
 
     def count_prompts(self, name: str, generations: Iterable[Generation]) -> None:

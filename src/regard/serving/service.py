@@ -15,11 +15,13 @@ from regard.errors import RegardError
 from regard.machine import available_cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher, BatchResult, search_cost
+from regard.serving.encoder_jobs import encoder_cost
 from regard.serving.errors import ApiError
 from regard.serving.languages import LanguageVocabulary
 from regard.serving.limits import Limits
-from regard.serving.loaded_models import ABILITY_PHRASES, LoadedModel, describe_abilities, encoder_cost
+from regard.serving.loaded_models import ABILITY_PHRASES, LoadedModel, describe_abilities
 from regard.serving.metrics import Metrics
+from regard.serving.running_batch import BatchThread
 from regard.serving.streaming import GenerationPool, wait_for_result
 from regard.serving.trace_store import TraceStore
 from regard.training.task import Ability
@@ -64,7 +66,11 @@ class Service:
             else:
                 model.keep_prefixes(self.limits.prefix_cache_mb * 2**20)
                 self.generation_pools[model.name] = GenerationPool(
-                    model.name, self.metrics, workers=available_cores(), max_queue=self.limits.max_queue
+                    model.name,
+                    self.metrics,
+                    workers=available_cores(),
+                    max_queue=self.limits.max_queue,
+                    batch=BatchThread(model, self.metrics.of_model(model.name), self.limits.max_batch),
                 )
 
     def search(

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Generic, TypeVar
 
 from starlette.requests import Request
@@ -13,12 +14,13 @@ from regard.decoding.results import TextChunk
 from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.limits import ClientDisconnectedError
 from regard.serving.metrics import Metrics
+from regard.serving.running_batch import BatchedTexts, BatchJob, BatchThread
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 DISCONNECT_WATCH_SECONDS = 0.25  # most results are there by then; watching the connection costs more than waiting
-Generate = Callable[[], Iterator[TextChunk]]
-"""Function that generates text, chunk by chunk; it runs in a thread."""
+Generate = Callable[[], Iterable[TextChunk]]
+"""Function that returns the chunks of text to generate; it runs in a thread, and so may they."""
 
 
 async def wait_for_result(
@@ -127,15 +129,19 @@ class PeekableStream(Generic[Item]):
 
 
 class GenerationPool:
-    """Thread pool that streams generated text to the event loop, with a bounded queue.
+    """Streams generated text to the event loop, with a bounded queue.
 
-    It runs `workers` requests at a time; up to `max_queue` more wait.
+    Threads start up to `workers` requests at a time. What they return is generated in the same thread, or, if it can
+    join others, in the batch of the model. Up to `max_queue` more requests wait.
     """
 
-    def __init__(self, name: str, metrics: Metrics, *, workers: int, max_queue: int) -> None:
+    def __init__(
+        self, name: str, metrics: Metrics, *, workers: int, max_queue: int, batch: BatchThread | None = None
+    ) -> None:
         self._metrics = metrics.of_model(name)
-        self._max_requests = max_queue + workers
+        self._max_requests = max_queue + max(workers, batch.max_rows if batch is not None else 0)
         self._requests = 0  # queued or running
+        self._batch = batch
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"generate-{name}")
 
     @property
@@ -150,9 +156,9 @@ class GenerationPool:
             raise queue_full_error(self._max_requests)
         self._requests += 1
         self._metrics.queued.inc()
-        queue = _ChunkQueue(asyncio.get_running_loop())
-        future = self._threads.submit(queue.run, generate)
-        future.add_done_callback(lambda _: queue.loop.call_soon_threadsafe(self._leave))
+        queue = ChunkQueue(asyncio.get_running_loop())
+        future = self._threads.submit(self._run, queue, generate)
+        future.add_done_callback(partial(self._after_thread, queue))
         try:
             while (chunk := await queue.chunks.get()) is not None:
                 if isinstance(chunk, Exception):
@@ -169,33 +175,53 @@ class GenerationPool:
     async def close(self) -> None:
         """Finish the accepted requests and stop the threads."""
         await asyncio.to_thread(self._threads.shutdown)
+        if self._batch is not None:
+            await asyncio.to_thread(self._batch.close)
+
+    def _run(self, queue: "ChunkQueue", generate: Generate) -> None:
+        """Generate until the end, or until the reader stops, or let the request join the batch; runs in a thread."""
+        try:
+            chunks = generate()
+            if self._batch is not None and isinstance(chunks, BatchedTexts):
+                queue.is_in_batch = True
+                self._batch.submit(BatchJob(chunks, queue.stopped, partial(self._receive, queue), queue.loop))
+                return
+            for chunk in chunks:
+                if queue.stopped.is_set():
+                    break
+                queue.send(chunk)
+            if hasattr(chunks, "close"):
+                chunks.close()
+            queue.send(None)
+        except Exception as error:
+            queue.send(error)
+
+    def _receive(self, queue: "ChunkQueue", chunk: TextChunk | Exception | None) -> None:
+        """Receive a chunk from the batch, or its end; runs in the event loop."""
+        queue.chunks.put_nowait(chunk)
+        if not isinstance(chunk, TextChunk):
+            self._leave()
+
+    def _after_thread(self, queue: "ChunkQueue", _: object) -> None:
+        if not queue.is_in_batch:
+            queue.loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
         self._requests -= 1
         self._metrics.queued.dec()
 
 
-class _ChunkQueue:
+class ChunkQueue:
     """Queue between the thread that generates and the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.chunks: asyncio.Queue[TextChunk | Exception | None] = asyncio.Queue()
+        """Chunks; at the end None, or an error."""
         self.stopped = threading.Event()
+        """Set when the request is over."""
+        self.is_in_batch = False
 
-    def run(self, generate: Generate) -> None:
-        """Generate until the end, or until the reader stops; runs in a thread."""
-        try:
-            chunks = generate()
-            for chunk in chunks:
-                if self.stopped.is_set():
-                    break
-                self._put(chunk)
-            if hasattr(chunks, "close"):
-                chunks.close()
-            self._put(None)
-        except Exception as error:
-            self._put(error)
-
-    def _put(self, chunk: TextChunk | Exception | None) -> None:
+    def send(self, chunk: TextChunk | Exception | None) -> None:
+        """Put a chunk into the queue, from another thread."""
         self.loop.call_soon_threadsafe(self.chunks.put_nowait, chunk)

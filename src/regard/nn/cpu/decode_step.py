@@ -34,6 +34,7 @@ from regard.nn.transformer import Block, PostNorm, PreNorm, Residual, SandwichNo
 
 MIN_COPIED = 2**17  # weights of a layer from which it is copied: smaller ones stay in the processor's cache
 MAX_TOKENS = 32  # of a row in a step: longer prompts are the plain code's
+PACKED_FOR = 16  # rows that the blocked format is made for, at least
 MAX_PACKED_ROWS = 64  # more rows are a matrix product that needs no preparation
 Function = Callable[[Tensor], Tensor]
 
@@ -69,22 +70,24 @@ class FewRowsLinear:
     contiguous rows it is about half. Several rows take oneDNN's blocked format.
     """
 
+    min_copied = MIN_COPIED
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight
         self._bias = bias
         changes_are_counted = not weight.is_inference()  # or a copy could become outdated unnoticed
-        copied = changes_are_counted and weight.dtype == torch.float32 and weight.numel() >= MIN_COPIED
+        copied = changes_are_counted and weight.dtype == torch.float32 and weight.numel() >= self.min_copied
         self._copies = _copies_of(weight) if copied else None
 
-    @staticmethod
-    def of(linear: nn.Module) -> Function:
+    @classmethod
+    def of(cls, linear: nn.Module) -> Function:
         """Return the same function as a linear layer, with its LoRA matrices if it has some."""
         if type(linear) not in (nn.Linear, LoRALinear):
             raise UnsupportedLayerError
         assert isinstance(linear, nn.Linear)
         if type(linear.weight) is not nn.Parameter:
             raise UnsupportedLayerError
-        product = FewRowsLinear(linear.weight, linear.bias)
+        product = cls(linear.weight, linear.bias)
         if not isinstance(linear, LoRALinear):
             return product
         lora = linear
@@ -101,13 +104,19 @@ class FewRowsLinear:
             return x @ copies.transposed if self._bias is None else torch.addmm(self._bias, x, copies.transposed)
         if not torch.backends.mkldnn.is_available():
             return F.linear(x, self._weight, self._bias)
+        return self.packed_product(x, copies)
+
+    def packed_product(self, x: Tensor, copies: _Copies) -> Tensor:
+        """Return the product with the weights in oneDNN's blocked format."""
         if copies.packed is None:
-            copies.packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), len(x))
+            copies.packed = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), max(len(x), PACKED_FOR))
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, copies.packed, self._bias, "none", [], ""))
 
 
 class DecodeStep:
     """The prepared step of one decoder with its output projection."""
+
+    linear: type[FewRowsLinear] = FewRowsLinear
 
     def __init__(self, stack: Stack, output: OutputProjection) -> None:
         if type(stack) is not Stack or type(output) is not OutputProjection:
@@ -118,12 +127,20 @@ class DecodeStep:
         self._weights = [(part._parameters, name) for part in modules for name in part._parameters]
         self._prepared_from = self._current_parts()
         self._embedding = stack.embedding
-        self._blocks = [_block_step(layer) for layer in stack.layers]
+        self._blocks = [
+            _block_step(layer, self.attention_step(number, layer), self.linear)
+            for number, layer in enumerate(map(plain_block, stack.layers))
+        ]
+        self.num_layers = len(self._blocks)
         self._norm = stack.norm
         self._causal = stack.causal
-        self._logits = FewRowsLinear(output.weight, output.bias)
+        self._logits = self.linear(output.weight, output.bias)
         self._cap = output.cap
         self._memory_mask: tuple[Tensor, PaddingMask] | None = None  # of the last step
+
+    def attention_step(self, number: int, block: Block) -> "AttentionStep":
+        """Return the step of the self-attention of a block, given the number of its layer."""
+        return _self_attention_step(block.attention)
 
     def __deepcopy__(self, _memo: object) -> None:
         """Return None: a copy of the network prepares its own step."""
@@ -196,17 +213,22 @@ def decode_step(
 
 
 BlockStep = Callable[[Tensor, Layout, Tensor | None, Layout | None, LayerCache], Tensor]
+AttentionStep = Callable[[Tensor, Layout, LayerCache], Tensor]
 
 
-def _block_step(block: nn.Module) -> BlockStep:
-    """Return the step of a block: states (R·T, C) to states (R·T, C)."""
-    if type(block) is not Block:
+def plain_block(block: nn.Module) -> Block:
+    """Return a block, of whose type a prepared step knows everything."""
+    if type(block) is not Block or type(block.attention) is not SelfAttention:
         raise UnsupportedLayerError
-    attention = _self_attention_step(block.attention)
+    return block
+
+
+def _block_step(block: Block, attention: AttentionStep, linear: type[FewRowsLinear]) -> BlockStep:
+    """Return the step of a block: states (R·T, C) to states (R·T, C)."""
     attention_residual = _residual(block.attention_residual)
     cross_attention = None if block.cross_attention is None else _cross_attention_step(block.cross_attention)
     cross_residual = None if block.cross_attention_residual is None else _residual(block.cross_attention_residual)
-    feed_forward = None if block.feed_forward is None else _feed_forward(block.feed_forward)
+    feed_forward = None if block.feed_forward is None else _feed_forward(block.feed_forward, linear)
     feed_forward_residual = None if block.feed_forward_residual is None else _residual(block.feed_forward_residual)
 
     def step(
@@ -252,9 +274,7 @@ def _residual(residual: Residual) -> Callable[[Tensor, Function, Tensor | None],
     return add
 
 
-def _self_attention_step(attention: SelfAttention) -> Callable[[Tensor, Layout, LayerCache], Tensor]:
-    if type(attention) is not SelfAttention:
-        raise UnsupportedLayerError
+def _self_attention_step(attention: SelfAttention) -> AttentionStep:
     project, output = FewRowsLinear.of(attention.query_key_value), FewRowsLinear.of(attention.output)
     positions, kernel = attention.positions, attention.kernel
     rotates = type(positions).rotate is not Positions.rotate
@@ -303,16 +323,12 @@ def _cross_attention_step(attention: CrossAttention) -> Callable[[Tensor, Tensor
     return step
 
 
-def _feed_forward(module: nn.Module) -> Function:
+def _feed_forward(module: nn.Module, linear: type[FewRowsLinear]) -> Function:
     if type(module) is FeedForward:
-        inner, activation, output = (
-            FewRowsLinear.of(module.inner),
-            module.activation.forward,
-            FewRowsLinear.of(module.output),
-        )
+        inner, activation, output = linear.of(module.inner), module.activation.forward, linear.of(module.output)
         return lambda x: output(activation(inner(x)))
     if type(module) is GatedFeedForward:
-        gates, out = FewRowsLinear.of(module.inner), FewRowsLinear.of(module.output)
+        gates, out = linear.of(module.inner), linear.of(module.output)
         activate: Function = module.activation.forward
 
         def gated(x: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from regard.data.encoder_batches import TextOrPair
 from regard.data.sentence_splitting import Word, split_words
 from regard.decoding.results import Classification, FilledText
 from regard.evaluation.metrics import spans
+from regard.serving.encoder_jobs import MAX_READ_TOKENS, ClassifyJob, FillJob, TagJob, TagPrediction
 from regard.serving.errors import ApiError
-from regard.serving.loaded_models import MAX_READ_TOKENS, ClassifyJob, FillJob, LoadedModel, TagJob, TagPrediction
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import (
     JsonRoute,
     TextsRequest,

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,8 +17,9 @@ from regard.errors import ConfigError, InputError
 from regard.registry import Pooling
 from regard.serving.chat_completions import ChatCompletion, ChatCompletionRequest, ChatCompletionResponse
 from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
+from regard.serving.encoder_jobs import EmbedJob, TextVector
 from regard.serving.errors import ApiError, Responses
-from regard.serving.loaded_models import EmbedJob, LoadedModel, TextVector
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import OpenAIRouter, check_text_limits, json_bytes, json_response
 from regard.serving.service import Service, ServiceDependency
 from regard.serving.streaming import PeekableStream, wait_for_result
@@ -78,13 +80,17 @@ async def _complete(
     except BaseException:
         await chunks.close()
         raise
-    service.metrics.count_prompts(model.name, completion.generations)
-    events = _events(completion, chunks, deadline, request)
+    count_prompts = partial(service.metrics.count_prompts, model.name, completion.generations)
+    events = _events(completion, chunks, deadline, request, count_prompts)
     return StreamingResponse(events, media_type=EVENT_STREAM)
 
 
 async def _events(
-    completion: Completion | ChatCompletion, chunks: PeekableStream[TextChunk], deadline: float, request: Request
+    completion: Completion | ChatCompletion,
+    chunks: PeekableStream[TextChunk],
+    deadline: float,
+    request: Request,
+    on_end: Callable[[], None],
 ) -> AsyncIterator[bytes]:
     """Yield the completion as server-sent events; an error is the last event."""
     path, request_id = request.scope["path"], request.scope["request_id"]
@@ -108,6 +114,7 @@ async def _events(
         message = f"Internal error; the server's log has the details under {request_id}."
         yield _event(ApiError(500, message).body(path))
     finally:
+        on_end()
         await chunks.close()
 
 
