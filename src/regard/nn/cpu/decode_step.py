@@ -337,6 +337,6 @@ def _feed_forward(module: nn.Module, linear: type[FewRowsLinear]) -> Function:
 
         return gated
     if type(module) is MixtureOfExperts:
-        mixture, experts = module, [_feed_forward(expert) for expert in module.experts]
+        mixture, experts = module, [_feed_forward(expert, linear) for expert in module.experts]
         return lambda x: mixture.sparse(x, *mixture.choose(mixture.route(x)), experts)
     return module  # position-wise, so that (R·T, C) is as good as (R, T, C)

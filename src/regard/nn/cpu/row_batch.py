@@ -53,13 +53,15 @@ def capacity_for(length: int) -> int:
 
 
 class RowsLinear(FewRowsLinear):
-    """x Wᵀ + b for rows x (R, C), R ≥ 2, the result of each of which does not depend on the others."""
+    """x Wᵀ + b for rows x (R, C), the result of each of which does not depend on the others."""
 
     min_copied = 0
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._copies is None or not torch.backends.mkldnn.is_available():
             return F.linear(x, self._weight, self._bias)
+        if len(x) < MIN_ROWS:  # one of the rows of a step, which an expert gets
+            return self.packed_product(x.repeat(MIN_ROWS, 1), self._copies)[: len(x)]
         return self.packed_product(x, self._copies)
 
 
