@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from family import DECODERS, ENCODERS, MIXTURES, TOLERANCE
 from regard.errors import InputError
 from regard.interpret.forward_pass import Recording, thread_hooks
 from regard.interpret.interventions import Intervention, apply_interventions
+from regard.interpret.render.tables import format_experts
+from regard.interpret.render.terminal import render_trace
 from regard.interpret.trace import Trace
 from regard.nn import MixtureOfExperts
 from traces import SHORT, TRANSFORMER_MODELS, make_trace
@@ -229,3 +232,20 @@ def test_a_trace_has_the_values_of_every_expert(name: str) -> None:
     assert chosen[:, 0].long().tolist() == probabilities.argmax(-1).tolist()
     product = trace.product(f"{place}.logits", 0, 1)
     assert sum(a * b for a, b in product.terms) == pytest.approx(product.value)
+
+
+def test_experts_are_shown_in_the_terminal_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = make_trace("decoder-only, experts of SwiGLU, rotary")
+    gates = trace.chosen_experts("decoder.0")
+    assert gates is not None
+    shown = format_experts(gates[0])
+    assert len(gates[0]) == 2
+    assert sum(gates[0].values()) == pytest.approx(1.0)
+    assert shown in trace.as_html()
+    console = Console(width=200)
+    for part in render_trace(trace):
+        console.print(part)
+    out = capsys.readouterr().out
+    assert "norms, and experts:" in out
+    assert shown in out
+    assert make_trace("decoder-only").chosen_experts("decoder.0") is None

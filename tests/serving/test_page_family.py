@@ -46,6 +46,7 @@ NETWORKS: dict[str, ModelConfig] = {
     "bigbird": EncoderDecoderConfig(
         **_SMALL, attention=BigBirdAttentionConfig(block_size=1, window_blocks=1, global_blocks=1, random_blocks=1)
     ),
+    "experts": DecoderOnlyConfig(**_SMALL, experts=3, activation="swiglu"),
     "lstm": RecurrentEncoderDecoderConfig(**_RECURRENT),
     "lstm-writer": RecurrentLanguageModelConfig(**_RECURRENT),
 }
@@ -81,15 +82,21 @@ def test_every_step_of_a_network_equals_the_trace(page: Page, name: str) -> None
     page.goto("about:blank")
     page.goto(f"/#look?model={name}&text={quote(TEXT)}")
     wait_for_view(page)
+    steps = list[str]()
     for step in walk_steps(page):
+        steps.append(step)
         assert page.locator(".mismatch").count() == 0, step
         if step not in IN_WORDS:
             assert page.locator(".step figure").count() > 0, step
+        if step == "experts":
+            assert {"probability", "gate", "y, unit 0"} <= {name_ for name_, _, _ in computed_values(page)}
         if step == "feed_forward":
             activation = getattr(NETWORKS[name], "activation", None)
             assert activation in [name_ for name_, _, _ in computed_values(page)]
         _only_text(page)
     assert failed == []
+    assert ("experts" in steps) == (name == "experts")
+    assert not {"experts", "feed_forward"} <= set(steps)
 
 
 def test_typed_markup_stays_text(page: Page) -> None:

@@ -315,6 +315,16 @@ class ForwardPass:
         hidden = self.activation(name)  # (T, units)
         return ActiveUnits(layer, hidden.size(-1), (hidden > 0).sum(-1).tolist())
 
+    def chosen_experts(self, layer: str) -> list[dict[int, float]] | None:
+        """Return the gates of the experts of each token, by number; None if a layer such as `encoder.0` has none."""
+        names = [f"{layer}.feed_forward.{point}" for point in ("chosen", "gates")]
+        if names[0] not in self.points:
+            return None
+        chosen, gates = (self.activation(name) for name in names)  # (T, K), (T, E)
+        return [
+            {int(n): float(own[int(n)]) for n in numbers} for numbers, own in zip(chosen.tolist(), gates, strict=True)
+        ]
+
     def all_active_units(self) -> list[ActiveUnits]:
         """Return the active units of every layer that has a feed-forward part."""
         layers = dict.fromkeys(point.group for point in self.points.values() if point.layer is not None)

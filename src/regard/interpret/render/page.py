@@ -10,7 +10,7 @@ from regard.interpret.attribution import HEAD_SELECTION, Alignment, align, gradi
 from regard.interpret.forward_pass import ForwardPass, model_summary, notes
 from regard.interpret.predictions import decoding_steps, output_log_probability, predictions_of
 from regard.interpret.render.svg import alignment_picture, heatmap, tree_picture
-from regard.interpret.render.tables import ATTENTION_TITLES, CAUTION, Sheet, encoder_sheets
+from regard.interpret.render.tables import ATTENTION_TITLES, CAUTION, Sheet, encoder_sheets, format_experts
 from regard.interpret.tokens import TokenizedText
 
 MAX_EMBEDDED_NUMBERS = 300_000
@@ -269,6 +269,10 @@ def _layers(trace: ForwardPass) -> Markup:
             if units is not None:
                 columns.append(f"active hidden units of {units.units}")
                 cells.append([str(count) for count in units.active])
+            experts = trace.chosen_experts(f"{stack}.{layer}")
+            if experts is not None:
+                columns.append("experts and gates")
+                cells.append([format_experts(gates) for gates in experts])
             if columns:
                 rows = [[tag("code", label), *(column[n] for column in cells)] for n, label in enumerate(labels)]
                 title = tag("summary", f"{stack.capitalize()}, layer {layer}")

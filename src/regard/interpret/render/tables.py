@@ -1,7 +1,7 @@
 """Tables of a trace: rich tables for the terminal, and sheets and texts that the terminal and the HTML page share."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from typing import NamedTuple
@@ -62,6 +62,15 @@ def format_vector(values: Sequence[float], count: int = 5) -> str:
     """Format the first numbers of a vector."""
     rest = " …" if len(values) > count else ""
     return " ".join(f"{value:6.2f}" for value in values[:count]) + rest
+
+
+def format_experts(gates: Mapping[int, float]) -> str:
+    """Format the gates of a token's experts.
+
+    >>> format_experts({3: 0.75, 0: 0.25})
+    '3: 0.75, 0: 0.25'
+    """
+    return ", ".join(f"{number}: {gate:.2f}" for number, gate in gates.items())
 
 
 def bar(fraction: float, width: int = 20) -> Text:

@@ -18,6 +18,7 @@ from regard.interpret.render.tables import (
     Sheet,
     bar,
     encoder_sheets,
+    format_experts,
     format_number,
     format_vector,
     matrix_table,
@@ -102,7 +103,8 @@ def _stack(trace: ForwardPass, stack: str) -> Iterator[RenderableType]:
             if weights is not None:
                 yield from _attention(trace, weights, labels)
         if f"{stack}.{layer}.attention_residual.sum" in trace.points:
-            yield Text("norms, and active hidden units:", style="italic")
+            units = "experts" if f"{stack}.{layer}.feed_forward.gates" in trace.points else "active hidden units"
+            yield Text(f"norms, and {units}:", style="italic")
             yield _norms_and_units(trace, f"{stack}.{layer}", labels)
         yield from _gates(trace, stack, layer, labels)
     recurrent_attention = trace.points.get(f"{stack}.cross_attention.weights")
@@ -175,6 +177,10 @@ def _norms_and_units(trace: ForwardPass, place: str, labels: list[str]) -> Rende
     if units is not None:
         columns.append(f"active units of {units.units}")
         cells.append([str(count) for count in units.active])
+    experts = trace.chosen_experts(place)
+    if experts is not None:
+        columns.append("experts and gates")
+        cells.append([format_experts(gates) for gates in experts])
     table = new_table("token", *columns)
     for n, label in enumerate(labels):
         table.add_row(Text(label), *(column[n] for column in cells))

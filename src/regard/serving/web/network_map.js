@@ -124,9 +124,11 @@ function stackBoxes(trace, stack) {
     const location =
       locationsWith(trace, part === "feed_forward" ? "inner" : "head_outputs").find(
         (candidate) => candidate.startsWith(`${stack}.`) && candidate.endsWith(`.${part}`),
-      ) ?? (trace.has(`${stack}.${part}.weights`) ? `${stack}.${part}` : undefined);
+      ) ??
+      locationsWith(trace, "gates", "expert_outputs").find((candidate) => candidate.startsWith(`${stack}.`) && candidate.endsWith(`.${part}`)) ??
+      (trace.has(`${stack}.${part}.weights`) ? `${stack}.${part}` : undefined);
     if (!location) continue;
-    const [text, step] = BOXES[part];
+    const [text, step] = trace.has(`${location}.gates`) ? ["Experts", "experts"] : BOXES[part];
     const inside = /\.\d+\./.test(location);
     boxes.push(
       box(

@@ -17,17 +17,20 @@ import {
 import { matrix, sideBySide } from "../matrix.js";
 import { exact } from "../numbers.js";
 
+/** Feed-forward layers; experts have a step of their own. @param {any} trace */
+const locationsOf = (trace) => locationsWith(trace, "inner", "hidden").filter((location) => !location.includes(".experts."));
+
 export const feedForward = {
   id: "feed_forward",
   title: "Feed-forward",
   section: "§3.3",
   here: (/** @type {any} */ { trace, state }) => [
-    nearestLocation(locationsWith(trace, "inner", "hidden"), state.at).replace(/\.\d+\./, "."),
+    nearestLocation(locationsOf(trace), state.at).replace(/\.\d+\./, "."),
   ],
-  exists: (/** @type {any} */ trace) => locationsWith(trace, "inner", "hidden").length > 0,
+  exists: (/** @type {any} */ trace) => locationsOf(trace).length > 0,
   /** @param {HTMLElement} root @param {import("../locations.js").StepContext} here */
   async show(root, { trace, state, about }) {
-    const locations = locationsWith(trace, "inner", "hidden");
+    const locations = locationsOf(trace);
     const location = nearestLocation(locations, state.at);
     const { feed_forward: hiddenSize, activation: name } = about.settings;
     const variant = name in GATED ? gated(name) : ungated(name);

@@ -3,6 +3,7 @@
 import { attentionKinds } from "./attention_kinds.js";
 import { beamTree } from "./beam_tree.js";
 import { embedding } from "./embedding.js";
+import { experts } from "./experts.js";
 import { feedForward } from "./feed_forward.js";
 import { gates } from "./gates.js";
 import { headAblation } from "./head_ablation.js";
@@ -42,6 +43,7 @@ const ALL = [
   attentionKinds,
   residual,
   feedForward,
+  experts,
   mixing,
   pooling,
   headOutput,
