@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import regard
 from family import DECODERS, RECURRENT, VOCABULARY
 from random_models import random_network
+from regard.api import generation
 from regard.decoding import continuous_batch, prefix_cache, row_decoders
 from regard.decoding.continuous_batch import ContinuousBatch, RequestRows, Row
 from regard.decoding.options import OutputConstraints, SamplingOptions
@@ -21,7 +24,7 @@ from regard.decoding.results import SampledToken
 from regard.decoding.row_decoders import CohortDecoder
 from regard.decoding.sampling import Sampler
 from regard.models import Network
-from regard.nn.cpu import row_batch
+from regard.nn.cpu import row_cache
 from searches import TOKENS
 
 PLAIN, LEARNED = "decoder-only", "decoder-only, learned positions"
@@ -31,7 +34,7 @@ WINDOW = 12
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_batch, "MIN_CAPACITY", 4)
+    monkeypatch.setattr(row_cache, "MIN_CAPACITY", 4)
     monkeypatch.setattr(prefix_cache, "BLOCK_TOKENS", 4)
     monkeypatch.setattr(continuous_batch, "BLOCK_TOKENS", 4)
 
@@ -244,3 +247,25 @@ def test_a_batch_keeps_no_tensors_of_rows_that_have_left() -> None:
     (decoder,) = batch._decoder._batches  # type: ignore[attr-defined]
     assert not decoder._groups
     assert torch.is_inference_mode_enabled() is False
+
+
+def test_the_python_api_generates_in_a_batch(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "MAX_BATCH_ROWS", 3)
+    sizes: list[int] = []
+    step = ContinuousBatch.step
+
+    def record(batch: ContinuousBatch) -> Any:
+        sampled = step(batch)
+        sizes.append(batch.running)
+        return sampled
+
+    monkeypatch.setattr(ContinuousBatch, "step", record)
+    model = regard.load(writer)
+    prompts = ["w5 w6", "w7", "", "w8 w9 w10 w11", "w12"]
+    options: dict[str, Any] = {"max_tokens": 12, "top_k": 6, "seed": 2, "engine": "torch"}
+    texts = model.generate(prompts, **options)
+    assert max(sizes) == 3
+    assert texts == [model.generate(prompt, **options) for prompt in prompts]
+    steps = len(sizes)
+    assert model.generate("w5 w6", lookup=3, **options) == texts[0]  # with steps of its own
+    assert len(sizes) == steps

@@ -15,8 +15,9 @@ from regard.config import AlibiPositionsConfig, DecoderOnlyConfig, RotaryPositio
 from regard.models import Network
 from regard.models.network import NetworkRows
 from regard.nn import cpu
-from regard.nn.cpu import row_batch
-from regard.nn.cpu.row_batch import RowsLinear, capacity_for
+from regard.nn.cpu import row_cache
+from regard.nn.cpu.row_batch import RowsLinear
+from regard.nn.cpu.row_cache import capacity_for
 from regard.nn.taps import Tap
 
 LANGUAGE_MODELS = [name for name, config in DECODERS.items() if isinstance(config, DecoderOnlyConfig)]
@@ -25,7 +26,7 @@ ON_X86 = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_cap
 
 @pytest.fixture(autouse=True)
 def _small_capacities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_batch, "MIN_CAPACITY", 4)
+    monkeypatch.setattr(row_cache, "MIN_CAPACITY", 4)
 
 
 def new_batch(network: Network) -> NetworkRows:
@@ -118,7 +119,7 @@ def test_keys_and_values_are_moved_when_they_are_full() -> None:
     join(batch, network, 7, [1, 2, 3])
     capacities = []
     for token in range(10):
-        capacities.append(list(batch._groups))  # type: ignore[attr-defined]
+        capacities.append([group.capacity for group in batch._ordered])  # type: ignore[attr-defined]
         batch.step([token])
     assert capacities == [[4], [6], [6], [8], [8], [12], [12], [12], [12], [16]]
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.decoding.prefix_cache import PrefixCache
 
 GENERATION_ITERATOR_BATCH = 8  # prompts of an iterator that are continued at once
+MAX_BATCH_ROWS = 64  # texts that are generated at once
 PREFIX_CACHE_BYTES = 256 * 2**20
 
 
@@ -265,6 +266,8 @@ class GenerationMethods(ModelBase):
         """
         self._check_generates()
         name = self.generation_engine(prompts, options, engine=engine, is_seeded=is_seeded)
+        if name == "torch" and not options.sampling.lookup and self._batches_rows:
+            return self.batch_request(prompts, options, results).generate(self.new_batch(MAX_BATCH_ROWS))
         if name == "ctranslate2" and precision not in self._ctranslate2_sessions:
             from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
 
@@ -361,6 +364,11 @@ class GenerationMethods(ModelBase):
 
         tokens, window = self.config.tokens, self.config.context_window
         return ContinuousBatch(self.networks, tokens, max_rows=max_rows, window=window, prefix_cache=self.prefix_cache)
+
+    @property
+    def _batches_rows(self) -> bool:
+        """Whether texts of different lengths take one step of the networks together, on this device."""
+        return all(network.new_row_batch() is not None for network in self.networks)
 
     def _token_texts(self, sampling: SamplingOptions) -> Sequence[str]:
         """Return the text of each token, if an option needs them."""

@@ -67,7 +67,8 @@ class BatchedTexts:
 
     def __iter__(self) -> Iterator[TextChunk]:
         """Generate in a batch of its own."""
-        chunks = self.request.generate(self.model.new_batch(len(self.request.texts.rows)))
+        with self._loaded.locked("torch"):
+            chunks = self.request.generate(self.model.new_batch(len(self.request.texts.rows)))
         while True:
             with self._loaded.locked("torch"):
                 chunk = next(chunks, None)
@@ -175,7 +176,8 @@ class BatchThread:
         for known, batch in self._batches:
             if known is model:
                 return batch
-        self._batches.append((model, model.new_batch(self.max_rows)))
+        with self._loaded.locked("torch"):  # a network that is being traced has no batch
+            self._batches.append((model, model.new_batch(self.max_rows)))
         return self._batches[-1][1]
 
     def _step(self) -> None:

@@ -12,12 +12,10 @@ Both were measured with PyTorch's libraries for x86 processors and feed-forward 
 are not whole vector registers, and a row's activations depend on where it is). Elsewhere the last bits may depend on
 the other rows, as in every batch. Layers whose kernel forgets (sliding windows) compute each row on its own.
 
-R rows · C model width · N output width · H query heads · G key and value heads · D key width · E value width
-S capacity · V vocabulary
+R rows · C model width · N output width · H query heads · G key and value heads · V vocabulary
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -29,27 +27,13 @@ from regard.nn.attention import FullAttention
 from regard.nn.cache import DecoderCache, KeyValueCache, LayerCache
 from regard.nn.cpu.attention import matmul_attention
 from regard.nn.cpu.decode_step import AttentionStep, DecodeStep, FewRowsLinear, UnsupportedLayerError
+from regard.nn.cpu.row_cache import CapacityGroup, capacity_for
 from regard.nn.embedding import OutputProjection
 from regard.nn.layout import AttentionMask, Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.transformer import Block, Stack
 
-MIN_CAPACITY = 64  # tokens
 MIN_ROWS = 2  # in a product
-
-
-def capacity_for(length: int) -> int:
-    """Return the smallest capacity for this many tokens: 64, 96, 128, 192, 256, 384, … (if MIN_CAPACITY is 64).
-
-    >>> [capacity_for(length) for length in (1, 64, 65, 96, 97, 200, 513)]
-    [64, 64, 96, 96, 128, 256, 768]
-    """
-    capacity = MIN_CAPACITY
-    while capacity < length:
-        if capacity * 3 // 2 >= length:
-            return capacity * 3 // 2
-        capacity *= 2
-    return capacity
 
 
 class RowsLinear(FewRowsLinear):
@@ -63,115 +47,6 @@ class RowsLinear(FewRowsLinear):
         if len(x) < MIN_ROWS:  # one of the rows of a step, which an expert gets
             return self.packed_product(x.repeat(MIN_ROWS, 1), self._copies)[: len(x)]
         return self.packed_product(x, self._copies)
-
-
-@dataclass(frozen=True)
-class RowsMask(AttentionMask):
-    """The tokens of rows with padding at the end, as a mask and as numbers, which change in place."""
-
-    numbers: Tensor | None = None
-
-    @property
-    def additive(self) -> Tensor | None:
-        """0 at tokens, −∞ at padding (R, 1, 1, S)."""
-        return self.numbers
-
-    @property
-    def fully_masked(self) -> None:
-        """None: every row has a token."""
-
-
-class CapacityGroup:
-    """Keys and values of rows with the same capacity, in its first slots."""
-
-    def __init__(self, capacity: int, shapes: Sequence[tuple[int, int]], heads: int, dtype: torch.dtype) -> None:
-        self.capacity = capacity
-        self.rows: list[int] = []
-        """The row in each slot."""
-        self.lengths: list[int] = []
-        self._heads = heads
-        self.keys = [torch.empty(0, heads, capacity, width, dtype=dtype) for width, _ in shapes]
-        self.values = [torch.empty(0, heads, capacity, width, dtype=dtype) for _, width in shapes]
-        self._tokens = torch.empty(0, capacity, dtype=torch.bool)
-        self._numbers = torch.empty(0, capacity, dtype=dtype)
-        self._next_token = torch.empty(0, dtype=torch.long)  # where the next token of each slot goes, in the mask
-        self._next_head = torch.empty(0, heads, dtype=torch.long)  # the same in keys and values
-        self.mask = RowsMask(1, capacity)
-        self.key_positions = torch.arange(capacity)[None]
-
-    def add(self, row: int, length: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Add a row with the keys and values (G, length, D) of each layer."""
-        slot = len(self.rows)
-        if slot == len(self._tokens):
-            self._grow(max(1, 2 * slot))
-        self.rows.append(row)
-        self.lengths.append(length)
-        for own, new in zip([*self.keys, *self.values], [*keys, *values], strict=True):
-            own[slot, :, :length] = new
-        self._fill(slot)
-
-    def remove(self, row: int) -> None:
-        """Remove a row; the last one takes its slot."""
-        slot, last = self.rows.index(row), len(self.rows) - 1
-        if slot != last:
-            self.rows[slot], self.lengths[slot] = self.rows[last], self.lengths[last]
-            for own in (*self.keys, *self.values):
-                own[slot, :, : self.lengths[slot]] = own[last, :, : self.lengths[slot]]
-            self._fill(slot)
-        del self.rows[last], self.lengths[last]
-
-    def take(self, row: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Return views of the keys and values of a row, (G, length, D) in each layer."""
-        slot = self.rows.index(row)
-        keys, values = ([own[slot, :, : self.lengths[slot]] for own in both] for both in (self.keys, self.values))
-        return keys, values
-
-    def arrange(self) -> None:
-        """Prepare the mask after rows have joined or left."""
-        count = len(self.rows)
-        numbers = self._numbers[:count, None, None]
-        self.mask = RowsMask(1, self.capacity, self._tokens[:count], causal=True, numbers=numbers)
-
-    def next_token(self) -> None:
-        """Show the next token of every row in the mask."""
-        places = self._next_token[: len(self.rows)]
-        self._tokens.view(-1).index_fill_(0, places, True)
-        self._numbers.view(-1).index_fill_(0, places, 0.0)
-
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the next keys and values (R, G, 1, D) of a layer, and return all of them (R, G, S, D)."""
-        count = len(self.rows)
-        places = self._next_head[:count].view(-1)
-        for own, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            width = own.size(3)
-            own.view(-1, width).index_copy_(0, places, new.reshape(-1, width))
-        return self.keys[layer][:count], self.values[layer][:count]
-
-    def advance(self) -> None:
-        """Count the token that has been written."""
-        self._next_token[: len(self.rows)] += 1
-        self._next_head[: len(self.rows)] += 1
-        self.lengths = [length + 1 for length in self.lengths]
-
-    def _fill(self, slot: int) -> None:
-        length = self.lengths[slot]
-        self._tokens[slot] = False
-        self._tokens[slot, :length] = True
-        self._numbers[slot] = -torch.inf
-        self._numbers[slot, :length] = 0.0
-        self._next_token[slot] = slot * self.capacity + length
-        self._next_head[slot] = (torch.arange(self._heads) + slot * self._heads) * self.capacity + length
-
-    def _grow(self, slots: int) -> None:
-        self.keys, self.values = ([_grown(own, slots) for own in both] for both in (self.keys, self.values))
-        self._tokens, self._numbers = _grown(self._tokens, slots), _grown(self._numbers, slots)
-        self._next_token, self._next_head = _grown(self._next_token, slots), _grown(self._next_head, slots)
-
-
-def _grown(old: Tensor, size: int) -> Tensor:
-    new = old.new_zeros(size, *old.shape[1:])  # zeros, as padding has weight 0, but 0 · NaN is NaN
-    new[: len(old)] = old
-    return new
 
 
 class RowsLayer(LayerCache):
@@ -351,9 +226,11 @@ class PreparedRows:
             self._arrange()
 
     def _arrange(self) -> None:
-        """Put the rows in the order of their groups; groups without rows are dropped."""
-        self._groups = {capacity: group for capacity, group in self._groups.items() if group.rows}
-        self._ordered = sorted(self._groups.values(), key=lambda group: group.capacity)
+        """Put the rows in the order of their groups."""
+        self._drop_groups()
+        self._ordered = sorted(
+            (group for group in self._groups.values() if group.rows), key=lambda group: group.capacity
+        )
         self.rows = [row for group in self._ordered for row in group.rows]
         lengths = [length for group in self._ordered for length in group.lengths]
         self._positions = torch.tensor([*lengths, *lengths[:1] * (MIN_ROWS - len(lengths))], dtype=torch.long)
@@ -362,6 +239,15 @@ class PreparedRows:
             group.arrange()
             end += len(group.rows)
             self._ends.append(end)
+
+    def _drop_groups(self) -> None:
+        """Drop groups without rows, but keep the memory of some for the next rows: at most as much as is in use."""
+        room = sum(group.size for group in self._groups.values() if group.rows)
+        for capacity, group in sorted(self._groups.items()):
+            if not group.rows:
+                room -= group.size
+                if room < 0:
+                    del self._groups[capacity]
 
 
 def _single_layout(before: int) -> Layout:
