@@ -64,6 +64,20 @@ def read_regular_file(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> byte
     return content
 
 
+def load_json(text: str) -> Any:
+    """Return the value of JSON that may come from anywhere; ValueError or RecursionError if it is not valid.
+
+    Half a surrogate pair (`"\\ud800"`) is JSON for Python, but no file and no library can hold such a text.
+    """
+    value = json.loads(text)
+    if "\\ud" in text.lower():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a text has the lone surrogate {error.object[error.start]!r}") from None
+    return value
+
+
 def check_regular_file(path: Path, max_bytes: int | None = None) -> None:
     """Raise OSError with a reason unless a path is a regular file of at most `max_bytes`."""
     _check_regular(os.stat(path), max_bytes)

@@ -4,7 +4,9 @@ The folders are written with the tables of the import, which shows that these wo
 """
 
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,12 @@ from regard.errors import ModelError
 from regard.interop import SkippedTensor, import_huggingface
 from regard.interop.bert import bert_mappings
 from regard.interop.gpt2 import gpt2_mappings
+from regard.interop.hf_folder import GENERATION_CONFIG_FILE, HFConfig
 from regard.interop.hf_spec import TensorMapping, to_huggingface, to_regard
 from regard.interop.huggingface import IMPORTERS
 from regard.interop.marian import marian_mappings
 from regard.models import build, load_network
+from regard.models.folder_files import CONFIG_FILE
 
 SMALL: dict[str, Any] = {
     "vocab_size": 11,
@@ -199,6 +203,123 @@ def test_unsupported_settings_are_refused_by_name(
 def test_invalid_settings_are_refused_by_name(setting: str, value: Any, problem: str, source: Path) -> None:
     write(source, "gpt2", **{setting: value})
     assert import_error(source) == f"config.json: {setting} = {json.dumps(value)} {problem}."
+
+
+SIZES: dict[str, Any] = {
+    "rotary_pct": 0.5,
+    "norm_topk_prob": True,
+    "vocab_size": 11,
+    "d_kv": 4,
+    "head_dim": 4,
+    "max_position_embeddings": 16,
+} | {
+    name: size
+    for size, names in {
+        2: "n_layer n_layers num_layers num_hidden_layers encoder_layers decoder_layers n_head n_heads num_heads "
+        "num_attention_heads num_key_value_heads encoder_attention_heads decoder_attention_heads",
+        8: "n_embd dim d_model hidden_size word_embed_proj_dim",
+        12: "hidden_dim ffn_dim d_ff intermediate_size encoder_ffn_dim decoder_ffn_dim",
+    }.items()
+    for name in names.split()
+}
+DAMAGED: list[Any] = [10**400, float("inf"), float("nan"), -1, 3, "x", [1], {"a": 1}, True, None]
+DAMAGED_ROTATION: list[Any] = [
+    {"rope_theta": 10**400},
+    {"rope_type": "linear", "factor": 10**400},
+    {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": "x"},
+    {"rope_type": "yarn", "factor": 2.0, "beta_fast": [1]},
+    {"full_attention": 5},
+]
+
+
+@pytest.mark.parametrize("kind", IMPORTERS)
+def test_no_value_of_a_setting_ends_in_another_error(kind: str, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every setting that an import reads, in `config.json` and `generation_config.json`, has damaged values in turn."""
+    source.mkdir()
+    save_file({"x": torch.zeros(1)}, source / "model.safetensors")
+    read: dict[Path, set[str]] = {source / CONFIG_FILE: set(), source / GENERATION_CONFIG_FILE: set()}
+
+    def get(config: HFConfig, name: str, default: Any = None, original: Any = HFConfig.get) -> Any:
+        read[config.path].add(name)
+        return original(config, name, default)
+
+    base = {source / CONFIG_FILE: {"model_type": kind, **SIZES}, source / GENERATION_CONFIG_FILE: {}}
+    for path, values in base.items():
+        path.write_text(json.dumps(values))
+
+    def stop(model: ModelConfig) -> None:
+        raise ModelError("the plan is made.")
+
+    monkeypatch.setattr("regard.interop.huggingface.build_meta", stop)
+    with monkeypatch.context() as patch:
+        patch.setattr(HFConfig, "get", get)
+        assert import_error(source) == "the plan is made."
+    for path, values in base.items():
+        for name in sorted(read[path] - {"model_type"}):
+            for value in DAMAGED + (DAMAGED_ROTATION if name.startswith("rope_") else []):
+                path.write_text(json.dumps({**values, name: value}))
+                assert import_error(source)
+        path.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value", "problem"),
+    [
+        ("llama", "rope_scaling", [1], "rope_scaling = [1] should be an object with settings."),
+        ("llama", "rope_theta", 1e30, "rope_theta = 1e+30 should be a number above 1."),
+        ("gemma2", "final_logit_softcapping", float("inf"), "= Infinity should be a number above 0."),
+        ("qwen2", "max_window_layers", "x", 'max_window_layers = "x" should be a number of layers.'),
+        (
+            "t5",
+            "relative_attention_num_buckets",
+            3,
+            "describes a network that regard does not have: buckets should be a multiple of 2; copy it again, "
+            "or choose another model.",
+        ),
+    ],
+)
+def test_damaged_numbers_are_refused_by_name(kind: str, setting: str, value: Any, problem: str, source: Path) -> None:
+    source.mkdir()
+    save_file({"x": torch.zeros(1)}, source / "model.safetensors")
+    windows = {"use_sliding_window": True, "sliding_window": 4} if kind == "qwen2" else {}
+    (source / "config.json").write_text(json.dumps({"model_type": kind, **SIZES, **windows, setting: value}))
+    assert problem in import_error(source)
+
+
+@pytest.mark.parametrize("file", [CONFIG_FILE, GENERATION_CONFIG_FILE, "tokenizer_config.json"])
+def test_half_a_surrogate_pair_is_refused(file: str, source: Path) -> None:
+    write(source, "gpt2")
+    content = json.loads((source / file).read_text()) if (source / file).exists() else {}
+    (source / file).write_text(json.dumps({**content, "chat_template": "\ud800"}))
+    lone = "a text has the lone surrogate '\\ud800'"
+    assert import_error(source) == f"{file}: is not valid JSON ({lone}); copy the folder again."
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("chat_template.jinja", b"\xff", "is not UTF-8 text (byte 0); copy the folder again."),
+        ("chat_template.jinja", bytes(2**18 + 1), "cannot be read (it is larger than 0.25 MB); copy the folder again."),
+        (
+            "tokenizer_config.json",
+            json.dumps({"chat_template": [{"name": [1]}, {"name": "default", "template": "x" * (2**18 + 1)}]}).encode(),
+            "chat_template has more than 256 KB; remove or shorten it.",
+        ),
+    ],
+)
+def test_unusable_chat_templates_are_refused(file: str, content: bytes, problem: str, source: Path) -> None:
+    """What `regard chat` and a server would refuse later."""
+    write(source, "gpt2")
+    (source / file).write_bytes(content)
+    assert import_error(source) == f"{file}: {problem}"
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
+@pytest.mark.parametrize("file", ["chat_template.jinja", GENERATION_CONFIG_FILE, "special_tokens_map.json"])
+def test_only_regular_files_are_read(file: str, make: Callable[[Path], object], source: Path) -> None:
+    write(source, "gpt2")
+    make(source / file)
+    assert import_error(source).startswith(f"{file}: cannot be read (it is a ")
 
 
 @pytest.mark.parametrize("model_type", ["unheard-of", None, ["gpt2"]])

@@ -241,6 +241,18 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     assert error_message(tmp_path) == "source.spm: is not a SentencePiece model, or it is damaged; copy it again."
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x0a\x07\x08\x80\x80\x80\x80\x80\x20",  # a piece whose text is the integer 2^40: not that many zero bytes
+        b"\x0a\x03\x0a\x01a" + b"\x20" + b"\x80" * 20 + b"\x01",  # an integer of 21 bytes, which could be of millions
+    ],
+)
+def test_memory_and_time_are_bounded(content: bytes) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        parse_sentencepiece(content)
+
+
 def test_a_truncated_sentencepiece_model_is_refused(folder: Path) -> None:
     whole = (folder / "source.spm").read_bytes()
     for length in random.Random(0).sample(range(len(whole)), 200):

@@ -1,7 +1,9 @@
 """LoRA: an adapted network begins as its base, merging changes nothing, and adapter folders name what does not fit."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -247,9 +249,48 @@ def change_format(base: Path, folder: Path) -> None:
     (folder / "adapter.json").write_text(text.replace('"format": 1', '"format": 7'))
 
 
+def set_lora(name: str, value: object) -> Callable[[Path, Path], None]:
+    """Replace a number in `adapter.json` by an unusable one."""
+
+    def change(base: Path, folder: Path) -> None:
+        content = json.loads((folder / "adapter.json").read_text())
+        content["lora"][name] = value
+        (folder / "adapter.json").write_text(json.dumps(content))
+
+    return change
+
+
+def link_base(base: Path, folder: Path) -> None:
+    (base / "model.safetensors").unlink()
+    (base / "model.safetensors").symlink_to("/dev/zero")
+
+
+def pipe_base(base: Path, folder: Path) -> None:
+    (base / "model.safetensors").unlink()
+    os.mkfifo(base / "model.safetensors")
+
+
+def link_adapter(base: Path, folder: Path) -> None:
+    (folder / "adapter.safetensors").unlink()
+    (folder / "adapter.safetensors").symlink_to("/dev/zero")
+
+
+def pipe_settings(base: Path, folder: Path) -> None:
+    (folder / "adapter.json").unlink()
+    os.mkfifo(folder / "adapter.json")
+
+
 @pytest.mark.parametrize(
     ("damage", "facts"),
     [
+        *(
+            (set_lora(name, value), ("adapter.json", f"lora.{name}", "copy the folder again"))
+            for name, value in (("rank", True), ("alpha", 10**400), ("alpha", float("nan")), ("alpha", float("inf")))
+        ),
+        (link_base, ("base/model.safetensors", "it is a device, not a regular file")),
+        (pipe_base, ("base/model.safetensors", "it is a pipe, not a regular file")),
+        (link_adapter, ("adapter.safetensors", "it is a device, not a regular file")),
+        (pipe_settings, ("adapter.json", "it is a pipe, not a regular file")),
         (change_base, ("adapter.json", "belongs to other weights than those in", "set base.path")),
         (remove_base, ("adapter.json", "its base model", "does not exist", "correct base.path")),
         (change_shape, ("adapter.safetensors", "decoder.layers.0.attention.output", "23", "24")),

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from page_site import chromium  # noqa: F401  # fixture
 from pages import follow, wait_for_view
 from regard.data.chat_files import CHATML_TEMPLATE
+from regard.decoding.options import DEFAULT_TEMPERATURE
 from regard.serving.loaded_models import load_models
 from regard.serving.service import Service
 from servers import RunningServer, run_server
@@ -58,6 +59,15 @@ def test_conversations_are_rendered(chat_site: RunningServer) -> None:
     assert chat_site.post("/v1/chat/render", body | {"messages": [{"role": "user"}]}).status_code == 400
     chats = {model["name"]: model["chats"] for model in chat_site.get("/v1/about").json()["models"]}
     assert chats == {"chatty": True, "talker": False}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("view", ["chat", "generate"])
+def test_options_have_the_names_and_defaults_of_the_other_interfaces(view: str, page: Page) -> None:
+    page.goto(f"/#{view}?model=chatty")
+    wait_for_view(page)
+    expect(page.get_by_label("Temperature")).to_have_value(f"{DEFAULT_TEMPERATURE:g}")
+    expect(page.get_by_label("Max tokens")).to_be_visible()
 
 
 @pytest.mark.browser

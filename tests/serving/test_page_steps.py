@@ -212,6 +212,32 @@ def test_a_node_of_the_tree_shows_its_attention(page: Page, trace: Trace) -> Non
     assert len(table(page.locator(".result figure"))) == 4, "a row for every head"
 
 
+def test_the_tree_is_compact(page: Page, trace: Trace) -> None:
+    """Alternatives are near the step that they belong to, no nodes overlap, and no lines of different parents cross."""
+    assert trace.tree is not None
+    visit(page, "look/tree")
+    circles: list[list[float]] = page.locator(".tree .node circle").evaluate_all(
+        "circles => circles.map(circle => [circle.cx.baseVal.value, circle.cy.baseVal.value])"
+    )
+    nodes, y = trace.tree.nodes, [circle[1] for circle in circles]
+    assert len({tuple(circle) for circle in circles}) == len(nodes)
+    children: dict[int, list[int]] = {}
+    for node in nodes[1:]:
+        assert node.parent is not None
+        children.setdefault(node.parent, []).append(node.number)
+    for parent, numbers in children.items():
+        assert min(y[number] for number in numbers) == y[parent], "the first child is in its parent's row"
+    for step in {node.step for node in nodes[1:]}:
+        spans = sorted(
+            (y[parent], max(y[number] for number in numbers))
+            for parent, numbers in children.items()
+            if nodes[parent].step == step - 1
+        )
+        assert all(end < start for (_, end), (start, _) in pairwise(spans))
+    leaves = len(nodes) - len(children)
+    assert len(set(y)) <= 0.8 * leaves, "several leaves share a row"
+
+
 def test_the_worked_example_is_right_and_editable(page: Page) -> None:
     visit(page, "hand")
 

@@ -2,14 +2,15 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from regard.config.base import field_annotation, select_table, union_kinds
-from regard.errors import ConfigError
+from regard.errors import ConfigError, ModelError
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,23 @@ def config_error(
     if names_key:
         return ConfigError(f"{where}{problem}.")
     return ConfigError(f"{where}{key} = {first['input']!r} {problem}.")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first invalid setting of a failed validation, and what is wrong with it."""
+    first = error.errors()[0]
+    problem = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    return problem if " = " in problem else f"{'.'.join(map(str, first['loc']))} {problem}"
+
+
+@contextmanager
+def explain_invalid_network(location: object) -> Iterator[None]:
+    """Turn a failed validation of settings that come from another program into a ModelError about their file."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = f"describes a network that regard does not have: {first_problem(error)}"
+        raise ModelError(f"{location}: {problem}; copy it again, or choose another model.") from None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

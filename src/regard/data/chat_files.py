@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from regard.errors import ModelError
-from regard.files import read_regular_file
+from regard.files import load_json, read_regular_file
 
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 CHAT_TOKENS_FILE = "special_tokens_map.json"  # the names of special tokens that templates use, as in Hugging Face
@@ -66,7 +66,7 @@ def read_chat_text(path: Path) -> str | None:
 def read_token_names(path: Path) -> dict[str, str]:
     """Return the names of special tokens, which are texts or, in older files, objects with `content`."""
     try:
-        content = json.loads(read_chat_text(path) or "{}")
+        content = load_json(read_chat_text(path) or "{}")
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
     if not isinstance(content, dict):

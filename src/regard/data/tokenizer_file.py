@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import tokenizers
 
 from regard.errors import ModelError
-from regard.files import read_regular_file
+from regard.files import load_json, read_regular_file
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 MAX_TOKEN_CHARACTERS = 1024
@@ -136,7 +136,7 @@ def read_tokenizer(path: Path, vocab_size: int | None = None, remedy: str = COPY
 def read_tokenizer_json(path: Path, remedy: str = COPY_AGAIN) -> dict[str, Any]:
     """Return the content of a `tokenizer.json`, which is not checked yet."""
     try:
-        content = json.loads(read_regular_file(path, MAX_TOKENIZER_BYTES).decode("utf-8"))
+        content = load_json(read_regular_file(path, MAX_TOKENIZER_BYTES).decode("utf-8"))
     except OSError as error:
         raise ModelError(
             f"{path}: cannot be read ({error.strerror or error}); pass the path of a tokenizer.json."

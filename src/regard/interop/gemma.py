@@ -138,9 +138,4 @@ def _attention(config: HFConfig, layers: int) -> AttentionConfig:
 
 
 def _cap(config: HFConfig, name: str, default: float) -> float | None:
-    value = config.get(name, default)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise config.error(name, "should be a number greater than 0")
-    return float(value)
+    return None if config.get(name, default) is None else config.number(name, default)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
+from regard.config.errors import explain_invalid_network
 from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, MAX_TEMPLATE_BYTES, special_tokens_file
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
@@ -107,7 +108,8 @@ def import_gguf_file(source: str | Path, out: str | Path) -> ImportReport:
         raise ModelError(f"{out}: already exists; choose another name or remove it first.")
     import_gguf(file.path)  # before anything long
     architecture = _read_architecture(file)
-    model = _read_model(file, architecture)
+    with explain_invalid_network(file.path):
+        model = _read_model(file, architecture)
     mappings = list(gguf_mappings(model))
     _check_tensors(file, mappings)
     notes = list[str]()
@@ -161,8 +163,8 @@ def _read_model(file: GGUFFile, architecture: Architecture) -> DecoderOnlyConfig
     kv_heads = _size(file, f"{prefix}.attention.head_count_kv", heads)
     if width % heads or heads % kv_heads:
         raise ModelError(
-            f"{file.path}: llama.attention.head_count = {heads} should divide llama.embedding_length = {width}, and "
-            f"{prefix}.attention.head_count_kv = {kv_heads} should divide it; {COPY_AGAIN}."
+            f"{file.path}: {prefix}.attention.head_count = {heads} should divide {prefix}.embedding_length = {width}, "
+            f"and {prefix}.attention.head_count_kv = {kv_heads} should divide it; {COPY_AGAIN}."
         )
     head_width = _size(file, f"{prefix}.attention.key_length", width // heads)
     _require(file, f"{prefix}.rope.dimension_count", head_width, "regard rotates whole heads")
@@ -264,7 +266,7 @@ def _token(file: GGUFFile, name: str, vocab_size: int) -> int | None:
     value = file.metadata.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or not 0 <= value < vocab_size:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocab_size:
         raise ModelError(f"{file.path}: {name} = {value!r} is not one of its {vocab_size} tokens; {COPY_AGAIN}.")
     return value
 

@@ -20,6 +20,7 @@ from regard.config import (
     ScalingConfig,
     YarnScalingConfig,
 )
+from regard.config.errors import first_problem
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile
 from regard.interop.weight_transforms import Array
@@ -89,8 +90,7 @@ def read_scaling(file: GGUFFile, architecture: str, head_width: int, base: float
             case "yarn":
                 return _read_yarn(file, prefix)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ModelError(f"{file.path}: {prefix}: {first['loc'][0]} {first['msg'].lower()}; {COPY_AGAIN}.") from None
+        raise ModelError(f"{file.path}: {prefix}: {first_problem(error)}; {COPY_AGAIN}.") from None
     raise ModelError(f"{file.path}: {prefix}.type = {kind!r} cannot be imported; regard has none, linear and yarn.")
 
 

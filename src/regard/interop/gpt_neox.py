@@ -102,7 +102,7 @@ def import_neox(folder: Path, config: HFConfig) -> ImportPlan:
 
 def _positions(config: HFConfig, head_width: int, notes: list[str]) -> RotaryPositionsConfig:
     """Return rotary positions of the fraction of a head that the config gives, under its present or old name."""
-    table = config.get("rope_parameters") or {}
+    table = config.table("rope_parameters")
     fraction = table.get("partial_rotary_factor", config.get("rotary_pct", 0.25))
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         raise config.error("rotary_pct", "should be a number above 0, up to 1")

@@ -18,6 +18,7 @@ from regard.models.folder_files import WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_op
 
 GENERATION_CONFIG_FILE = "generation_config.json"
 SAMPLING_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+MAX_NUMBER = 1e12
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -62,6 +63,21 @@ class HFConfig:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
             raise self.error(name, "should be a number between 0 and 1")
         return float(value)
+
+    def number(self, name: str, default: float | None = None, above: float = 0.0) -> float:
+        """Return a number above a limit; larger values than `MAX_NUMBER` are found only in damaged files."""
+        value = self.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int | float) or isinstance(value, bool) or not above < value < MAX_NUMBER:
+            raise self.error(name, f"should be a number above {above:g}")
+        return float(value)
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Return a table of settings; an empty one if it is not set."""
+        value = self.get(name)
+        if not isinstance(value, dict | None):
+            raise self.error(name, "should be an object with settings")
+        return value or {}
 
     def flag(self, name: str, default: bool) -> bool:
         """Return true or false."""

@@ -13,7 +13,14 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
-from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, SPECIAL_NAMES, special_tokens_file
+from regard.data.chat_files import (
+    CHAT_TEMPLATE_FILE,
+    CHAT_TOKENS_FILE,
+    MAX_TEMPLATE_BYTES,
+    SPECIAL_NAMES,
+    read_chat_text,
+    special_tokens_file,
+)
 from regard.data.tokenizer_file import (
     MAX_TOKENIZER_BYTES,
     build_tokenizer,
@@ -25,7 +32,7 @@ from regard.data.tokenizer_file import (
 from regard.errors import ModelError
 from regard.files import read_regular_file
 from regard.interop.sentencepiece import bpe_tokenizer, read_sentencepiece
-from regard.models.folder_files import TOKENIZER_FILE, read_file, read_json, read_optional_json, unreadable_file
+from regard.models.folder_files import TOKENIZER_FILE, read_json, read_optional_json, unreadable_file
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 ABSENT = "The folder has no tokenizer files"
@@ -97,20 +104,20 @@ def chat_template_files(folder: Path) -> dict[str, bytes]:
 
     The template is a file or in the settings of the tokenizer.
     """
-    path = folder / CHAT_TEMPLATE_FILE
-    template: object = read_file(path) if path.exists() else None
+    template: object = read_chat_text(folder / CHAT_TEMPLATE_FILE)
+    path = folder / TOKENIZER_CONFIG_FILE
     if template is None:
-        template = read_optional_json(folder / TOKENIZER_CONFIG_FILE).get("chat_template")
+        template = read_optional_json(path).get("chat_template")
     if isinstance(template, list):  # several with names
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
-    if isinstance(template, str):
-        template = template.encode()
-    if not isinstance(template, bytes):
+        entries = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+        template = entries[0].get("template") if entries else None
+    if not isinstance(template, str):
         return {}
+    if len(template.encode()) > MAX_TEMPLATE_BYTES:
+        raise ModelError(f"{path}: chat_template has more than {MAX_TEMPLATE_BYTES // 1024} KB; remove or shorten it.")
     names = special_token_names(folder, **dict.fromkeys(SPECIAL_NAMES, ""))
     known = {name: token for name, token in names.items() if token}
-    return {CHAT_TEMPLATE_FILE: template, CHAT_TOKENS_FILE: special_tokens_file(known)}
+    return {CHAT_TEMPLATE_FILE: template.encode(), CHAT_TOKENS_FILE: special_tokens_file(known)}
 
 
 def no_tokenizers(reason: str = ABSENT) -> ImportedTokenizers:

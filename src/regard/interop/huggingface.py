@@ -29,6 +29,7 @@ from regard.config import (
     SpecialTokensConfig,
     TransformerConfig,
 )
+from regard.config.errors import explain_invalid_network
 from regard.errors import ConfigError, ModelError
 from regard.interop.bert import export_bert, import_bert, unsupported_by_bert
 from regard.interop.distilbert import import_distilbert
@@ -137,7 +138,8 @@ def import_huggingface(source: str | Path, out: str | Path, *, name: str | None 
     """
     source, out = Path(source), Path(out)
     kind, config = _read_config(source)
-    plan = _with_generation(IMPORTERS[kind](source, config), read_generation(source))
+    with explain_invalid_network(config.path):
+        plan = _with_generation(IMPORTERS[kind](source, config), read_generation(source))
     network = build_meta(plan.model)  # shapes only: all values come from the file
     _check_tensors(plan, network)
     tensors = to_regard(plan.mappings, plan.weights.tensors)

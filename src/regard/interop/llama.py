@@ -249,6 +249,8 @@ def _attention(config: HFConfig, family: LlamaFamily, layers: int) -> AttentionC
         return FullAttentionConfig()
     window = config.size("sliding_window", family.window or 4096)
     first = config.get("max_window_layers", 28) if family.windows == "some layers" else 0
+    if not isinstance(first, int):
+        raise config.error("max_window_layers", "should be a number of layers")
     types = config.get("layer_types") or [
         "sliding_attention" if n >= first else "full_attention" for n in range(layers)
     ]
@@ -264,26 +266,18 @@ def _attention(config: HFConfig, family: LlamaFamily, layers: int) -> AttentionC
 
 def read_rotary(config: HFConfig, notes: list[str], default_base: float = 10_000.0) -> RotaryPositionsConfig:
     """Return the rotary positions of a config, with their base and scaling."""
-    parameters = config.get("rope_parameters") or {}
-    name = "rope_parameters" if parameters else "rope_scaling"
-    table = HFConfig(config.path, {"rope_theta": config.get("rope_theta", default_base)} | (config.get(name) or {}))
-    base = table.get("rope_theta")
-    if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
-        raise table.error("rope_theta", "should be a number above 1")
+    settings = config.table("rope_parameters") or config.table("rope_scaling")
+    table = HFConfig(config.path, {"rope_theta": config.get("rope_theta", default_base)} | settings)
+    base = table.number("rope_theta", above=1.0)
     table.require("partial_rotary_factor", 1.0, "rotary positions rotate all units of a head")
-    return RotaryPositionsConfig(layout="halves", base=float(base), scaling=_scaling(config, table, notes))
+    return RotaryPositionsConfig(layout="halves", base=base, scaling=_scaling(config, table, notes))
 
 
 def _scaling(config: HFConfig, table: HFConfig, notes: list[str]) -> ScalingConfig | None:
     kind = table.get("rope_type", table.get("type", "default"))
-    length = table.get("original_max_position_embeddings") or config.size("max_position_embeddings", 2048)
-
-    def number(name: str, default: float | None = None) -> float:
-        value = default if table.get(name) is None else table.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise table.error(name, "should be a number greater than 0")
-        return float(value)
-
+    original = "original_max_position_embeddings"
+    length = table.size(original, 1) if table.get(original) else config.size("max_position_embeddings", 2048)
+    number = table.number
     match kind:
         case "default":
             return None

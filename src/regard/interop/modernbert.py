@@ -150,17 +150,14 @@ def _attention(config: HFConfig, types: list[str]) -> AttentionConfig:
 
 def _bases(config: HFConfig) -> tuple[float, float]:
     """Return the bases of rotary positions in full layers and in windows, under their present or old names."""
-    tables = config.get("rope_parameters")
-    tables = tables if isinstance(tables, dict) else {}
+    tables = HFConfig(config.path, config.table("rope_parameters"))
     found = []
     for kind, old, default in (
         ("full_attention", "global_rope_theta", 160_000.0),
         ("sliding_attention", "local_rope_theta", 10_000.0),
     ):
-        table = HFConfig(config.path, {"rope_theta": config.get(old, default)} | (tables.get(kind) or {}))
-        base = table.get("rope_theta")
-        if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
-            raise table.error("rope_theta", "should be a number above 1")
+        table = HFConfig(config.path, {"rope_theta": config.get(old, default)} | tables.table(kind))
+        base = table.number("rope_theta", above=1.0)
         table.require("rope_type", "default", "ModernBERT's rotary positions are not scaled")
-        found.append(float(base))
+        found.append(base)
     return found[0], found[1]

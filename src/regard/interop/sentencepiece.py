@@ -25,6 +25,7 @@ from regard.files import read_regular_file
 from regard.models.folder_files import unreadable_file
 
 SPACE = "▁"
+MAX_VARINT_BITS = 70  # ten groups of seven
 Value = int | bytes
 
 
@@ -93,8 +94,8 @@ def parse_sentencepiece(message: bytes) -> SentencePieceModel:
     return SentencePieceModel(
         tuple(pieces),
         algorithm={1: "unigram", 2: "bpe", 3: "word", 4: "char"}[int(trainer.get(3, 1))],
-        charsmap=bytes(normalizer.get(2, b"")),
-        normalizer=bytes(normalizer.get(1, b"")).decode(),
+        charsmap=_content(normalizer.get(2, b"")),
+        normalizer=_content(normalizer.get(1, b"")).decode(),
         dummy_prefix=bool(normalizer.get(3, True)),
         single_spaces=bool(normalizer.get(4, True)),
         escapes_spaces=bool(normalizer.get(5, True)),
@@ -104,8 +105,15 @@ def parse_sentencepiece(message: bytes) -> SentencePieceModel:
 
 
 def _piece(fields: dict[int, Value]) -> Piece:
-    score = struct.unpack("<f", bytes(fields.get(2, bytes(4))))[0]
-    return Piece(bytes(fields[1]).decode(), score, PieceType(int(fields.get(3, PieceType.NORMAL))))
+    score = struct.unpack("<f", _content(fields.get(2, bytes(4))))[0]
+    return Piece(_content(fields[1]).decode(), score, PieceType(int(fields.get(3, PieceType.NORMAL))))
+
+
+def _content(value: Value) -> bytes:
+    """Return the bytes of a field; `bytes` of an integer would allocate as many."""
+    if not isinstance(value, bytes):
+        raise TypeError("an integer in place of bytes")
+    return value
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
@@ -136,6 +144,8 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Return an integer stored in groups of seven bits, lowest first, and the position after it."""
     value = shift = 0
     while True:
+        if shift >= MAX_VARINT_BITS:
+            raise ValueError("an integer is too long")
         byte = message[position]
         value |= (byte & 127) << shift
         position, shift = position + 1, shift + 7

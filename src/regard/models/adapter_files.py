@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import ModelError
+from regard.files import check_regular_file
 from regard.models.folder_files import (
     FORMAT_VERSION,
     MAX_JSON_BYTES,
@@ -78,8 +79,10 @@ def read_adapter(folder: Path) -> Adapter | None:
         isinstance(values.get("path"), str)
         and isinstance(values.get("sha256"), str)
         and isinstance(rank, int)
+        and not isinstance(rank, bool)
         and 0 < rank < 2**24
         and isinstance(alpha, int | float)
+        and 0 < alpha < 2**24
         and isinstance(modules, list)
         and all(isinstance(name, str) for name in modules)
     ):
@@ -140,6 +143,7 @@ def weights_checksum(folder: Path) -> str:
 
 def _checksum(path: Path) -> str:
     try:
+        check_regular_file(path)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:

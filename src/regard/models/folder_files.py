@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 from regard.config import Config, validate_sources
 from regard.config.errors import ConfigSource
 from regard.errors import ConfigError, ModelError
-from regard.files import MAX_SMALL_FILE_BYTES, read_regular_file
+from regard.files import MAX_SMALL_FILE_BYTES, load_json, read_regular_file
 
 FORMAT_VERSION = 1
 MAX_JSON_BYTES = 64 * 2**20  # of indexes and tokenizer settings, which list tensors and tokens
@@ -137,7 +137,7 @@ def read_optional_json(path: Path) -> dict[str, Any]:
 def parse_json(path: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> Any:
     """Return the content of a JSON file of a model folder."""
     try:
-        return json.loads(read_regular_file(path, max_bytes).decode("utf-8"))
+        return load_json(read_regular_file(path, max_bytes).decode("utf-8"))
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:

@@ -37,7 +37,7 @@ export async function showChat(root, app, _state) {
     on: { input: () => (conversation.system = system.value) },
   });
   const length = h("input", { id: "length", type: "number", value: 256, min: 1, max: 1000 });
-  const temperature = h("input", { id: "temperature", type: "number", value: 0.7, min: 0, max: 2, step: 0.1 });
+  const temperature = h("input", { id: "temperature", type: "number", value: 1, min: 0, max: 2, step: 0.1 });
   const field = h("textarea", {
     id: "message",
     rows: 1,
@@ -149,7 +149,7 @@ export async function showChat(root, app, _state) {
       "div",
       { class: "menus" },
       h("label", { class: "menu system", for: "system" }, h("span", {}, "System message"), system),
-      h("label", { class: "menu", for: "length" }, h("span", {}, "Tokens"), length),
+      h("label", { class: "menu", for: "length" }, h("span", {}, "Max tokens"), length),
       h("label", { class: "menu", for: "temperature" }, h("span", {}, "Temperature"), temperature),
       fresh,
     ),

@@ -21,7 +21,7 @@ export async function showGenerate(root, app, state) {
   });
   const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
     h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
-  const length = number("length", "Tokens", { value: 40, min: 1, max: 200 });
+  const length = number("length", "Max tokens", { value: 40, min: 1, max: 200 });
   const temperature = number("temperature", "Temperature", { value: 1, min: 0, max: 2, step: 0.1 });
   const out = h("div", {
     id: "target",

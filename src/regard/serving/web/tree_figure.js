@@ -16,18 +16,13 @@ export function drawTree(tree, choose, onPin) {
   for (const node of tree.nodes)
     if (node.parent !== null) children.set(node.parent, [...(children.get(node.parent) ?? []), node]);
   for (const siblings of children.values()) siblings.sort((a, b) => Number(b.on_best_path) - Number(a.on_best_path) || a.rank - b.rank);
+  const rows = compactRows(tree.nodes[0], children);
   /** @type {Map<number, {x: number, y: number}>} */
   const at = new Map();
-  let next = 0;
-  const layout = (/** @type {any} */ node) => {
-    const below = children.get(node.number) ?? [];
-    for (const child of below) layout(child);
-    const y = below.length ? /** @type {any} */ (at.get(below[0].number)).y : 16 + LINE * next++;
-    at.set(node.number, { x: 14 + (node.step + 1) * STEP, y });
-  };
-  layout(tree.nodes[0]);
+  for (const node of tree.nodes)
+    at.set(node.number, { x: 14 + (node.step + 1) * STEP, y: 16 + LINE * /** @type {number} */ (rows.get(node.number)) });
   const width = Math.max(...[...at.values()].map(({ x }) => x)) + 100;
-  const height = 16 + LINE * next;
+  const height = 16 + LINE * (Math.max(...rows.values()) + 1);
   const inOrder = [...tree.nodes.slice(1)].sort(
     (/** @type {any} */ a, /** @type {any} */ b) => Number(a.on_best_path) - Number(b.on_best_path),
   ); // the best on top
@@ -132,4 +127,39 @@ export function drawTree(tree, choose, onPin) {
     }),
   });
   return { element, choose: select };
+}
+
+/**
+ * The row of each node. The first child is in its parent's row; the subtrees of the others are as high as those above them permit, so
+ * that the alternatives of a step are close to it, however long the best hypothesis is.
+ * @param {any} root @param {Map<number, any[]>} children @returns {Map<number, number>}
+ */
+function compactRows(root, children) {
+  /** @type {Map<number, number>} */
+  const offsets = new Map(); // of a node from its parent
+  /** First and last row of a subtree at each step, from the row of its root. @param {any} node @returns {Map<number, [number, number]>} */
+  const shape = (node) => {
+    /** @type {Map<number, [number, number]>} */
+    const taken = new Map([[node.step, [0, 0]]]);
+    let row = -1;
+    for (const child of children.get(node.number) ?? []) {
+      const own = shape(child);
+      row += 1;
+      for (const [step, [first]] of own) row = Math.max(row, (taken.get(step)?.[1] ?? -1) + 1 - first);
+      offsets.set(child.number, row);
+      for (const [step, [first, last]] of own) taken.set(step, [taken.get(step)?.[0] ?? row + first, row + last]);
+    }
+    return taken;
+  };
+  shape(root);
+  /** @type {Map<number, number>} */
+  const rows = new Map([[root.number, 0]]);
+  const place = (/** @type {any} */ node) => {
+    for (const child of children.get(node.number) ?? []) {
+      rows.set(child.number, /** @type {number} */ (rows.get(node.number)) + /** @type {number} */ (offsets.get(child.number)));
+      place(child);
+    }
+  };
+  place(root);
+  return rows;
 }
