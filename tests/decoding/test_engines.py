@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, random_network, saved, sources, words
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig
+from regard.decoding.engines import ctranslate2 as ctranslate2_engine
 from regard.decoding.engines.conversion import converted_folder, model_fingerprint
-from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.options import OutputConstraints, SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative
 from regard.errors import ConfigError, ModelError
 from regard.interop import EXPORTERS
 from regard.models import save
+from regard.models.folder_files import read_config
 from regard.registry import EngineName
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
@@ -86,6 +89,39 @@ def test_engines_give_the_same_continuations(writer: Path) -> None:
 def test_top_k_may_exceed_the_vocabulary(writer: Path, engine: EngineName) -> None:
     model = regard.load(writer)
     assert model.generate("w4", top_k=10**6, min_tokens=4, max_tokens=4, engine=engine, seed=None)
+
+
+def test_worker_threads_sample_different_texts(writer: Path) -> None:
+    """At this temperature the probabilities are those of a die, and equal random numbers would give equal texts."""
+    start = ctranslate2_engine.ctranslate2_sessions(writer, read_config(writer), "float32", threads=4)
+    sampling = SamplingOptions(temperature=100, constraints=OutputConstraints(min_tokens=12, max_tokens=12))
+    prompts = [[5] * length for length in range(1, 13)]  # one job each, as their lengths differ
+    session = start(prompts, list(range(len(prompts))), sampling)
+    texts: list[list[int]] = [[] for _ in prompts]
+    while session.active:
+        for token in session.step():
+            texts[token.row].append(token.token)
+    assert len({tuple(text) for text in texts}) == len(prompts)
+
+
+def test_no_worker_has_a_callback_after_a_session(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that deleted it while Python exits would abort the process."""
+    callbacks: list[weakref.ref[ctranslate2_engine.TokenCallback]] = []
+
+    def queue_tokens(*arguments: Any, original: Any = ctranslate2_engine._queue_tokens) -> Any:
+        callback = original(*arguments)
+        callbacks.append(weakref.ref(callback))
+        return callback
+
+    monkeypatch.setattr(ctranslate2_engine, "_queue_tokens", queue_tokens)
+    model = regard.load(writer)
+    for _ in range(40):
+        model.generate("w4", max_tokens=2, engine="ctranslate2", precision="float32")
+        assert callbacks[-1]() is None
+    chunks = model.stream("w4", max_tokens=8, min_tokens=8, engine="ctranslate2", precision="float32")
+    next(chunks)
+    chunks.close()
+    assert callbacks[-1]() is None
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])

@@ -158,6 +158,7 @@ def test_beginnings_of_prompts_are_reused(chat_server: RunningServer, client: op
         ({"messages": [{"role": "user"}]}, 400, "message 1: content should be a text, not missing"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, 400, "The conversation fills 3"),
         ({"messages": [{"role": "user", "content": "x" * 3000}]}, 400, "characters of the messages"),
+        ({"tools": [{"description": "x" * 3000}]}, 400, "characters of the messages and tools"),
         ({"max_completion_tokens": 5000}, 400, "max_tokens: 5,000 exceeds this server's limit of 1,000"),
         ({"model": "writer"}, 404, "There is no model 'writer'"),
         ({"top_logprobs": 2}, 400, "top_logprobs: needs logprobs"),

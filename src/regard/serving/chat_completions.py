@@ -181,8 +181,8 @@ class ChatCompletion:
         check_limits(
             ("n", self.num_texts, limits.max_texts),
             (
-                "characters of the messages",
-                sum(len(str(message)) for message in request.messages),
+                "characters of the messages and tools",
+                sum(len(str(part)) for part in [*request.messages, *(request.tools or [])]),
                 limits.max_characters,
             ),
             ("max_tokens", max(request.max_completion_tokens or 0, request.max_tokens or 0), limits.max_tokens),

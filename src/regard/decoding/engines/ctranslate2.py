@@ -5,7 +5,8 @@ CTranslate2 cannot compare open hypotheses with finished ones, so that a search 
 DEFAULT_PATIENCE · beam hypotheses are finished.
 """
 
-import secrets
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -27,7 +28,10 @@ DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32
 MAX_BATCH_HYPOTHESES = 64
 MIN_TOP_P = 1e-6  # less rounds to zero in CTranslate2's floats, which it rejects
+RELEASE_SECONDS = 1.0  # most time that workers take to delete a callback
 POLL_SECONDS = 0.5  # time without a token after which errors of the workers are checked
+
+TokenCallback = Callable[[Any], bool]
 
 
 class CTranslate2Engine:
@@ -203,9 +207,6 @@ def ctranslate2_sessions(
     folder: Path, config: Config, precision: Precision, threads: int | None = None, device: str = "cpu"
 ) -> StartSession:
     """Load the language model in a folder, and return the function that starts generation sessions with it."""
-    import ctranslate2
-
-    ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each worker thread
     # one thread per text: in small networks, threads that wait for each other make generation four times slower
     precision = usable_precision(folder, config, precision)
     model = load_ctranslate2("Generator", folder, precision, threads, device)
@@ -234,10 +235,13 @@ class CTranslate2Session:
         self._queue: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
         self._generator: Any = generator
         self._futures: list[Any] = []
+        self._callbacks: list[weakref.ref[TokenCallback]] = []
         for rows in _rows_of_equal_length(prompts):  # for unequal prompts it returns parts of the longer ones as output
+            callback = _queue_tokens(rows, self._queue, self._closed)
+            self._callbacks.append(weakref.ref(callback))
             self._futures += generator.generate_batch(
                 [[tokens[token] for token in prompts[row]] for row in rows],
-                callback=_queue_tokens(rows, self._queue, self._closed),
+                callback=callback,
                 **_generation_arguments(tokens, config, sampling),
             )
 
@@ -267,11 +271,18 @@ class CTranslate2Session:
         self._release()
 
     def _release(self) -> None:
-        """Wait for the workers when no row is active: the generator must not be deleted by one of its threads."""
+        """Wait for the workers when no row is active: the generator must not be deleted by one of its threads.
+
+        A worker deletes the callback after it has set the result. It needs the interpreter for that, and if this ends
+        before, the process is aborted.
+        """
         if not self.active and self._generator is not None:
             for future in self._futures:
                 future.result()
             self._generator = None
+            deadline = time.monotonic() + RELEASE_SECONDS
+            while any(callback() is not None for callback in self._callbacks) and time.monotonic() < deadline:
+                time.sleep(1e-4)
 
 
 def _rows_of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -299,9 +310,7 @@ def _generation_arguments(tokens: list[str], config: Config, sampling: SamplingO
     }
 
 
-def _queue_tokens(
-    rows: list[int], queue: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]
-) -> Callable[[Any], bool]:
+def _queue_tokens(rows: list[int], queue: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]) -> TokenCallback:
     """Return the callback that CTranslate2's threads call with each token; it returns whether to stop the row."""
 
     def callback(step: Any) -> bool:
