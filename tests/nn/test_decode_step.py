@@ -15,7 +15,8 @@ from regard.models.network import Memory
 from regard.nn import DecoderCache, cpu
 from regard.nn.cpu import decode_step as prepared
 from regard.nn.cpu.decode_step import DecodeStep, FewRowsLinear, decode_step
-from regard.nn.recurrent_stack import RecurrentCache
+from regard.nn.cpu.recurrent_step import RecurrentStep
+from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack
 from regard.nn.taps import open_taps
 
 NETWORKS: dict[str, Network] = {}
@@ -67,6 +68,41 @@ def test_steps_equal_the_plain_code(name: str, batch: Batch, seed: int, beams: i
     for one, other in zip(fast, plain, strict=True):
         torch.testing.assert_close(one, other, atol=TOLERANCE, rtol=TOLERANCE)
     assert is_prepared(network) == (name in TRANSFORMERS)
+    assert isinstance(network.get_submodule("decoder").prepared_step, RecurrentStep) == (name in RECURRENT)
+
+
+@pytest.mark.parametrize("name", ["recurrent encoder-decoder, Bahdanau", "recurrent language model, LSTM"])
+def test_recurrent_steps_are_prepared_again_and_step_aside(name: str) -> None:
+    network = make(DECODERS[name])
+    decoder, ids = network.get_submodule("decoder"), torch.tensor([[5]])
+    assert isinstance(decoder, RecurrentStack)
+    memory = network.encode(torch.tensor([[4, 5, 6]])) if network.encodes else None
+
+    def second_logits() -> Tensor:
+        cache = network.new_cache()
+        with torch.inference_mode():
+            network.next_logits(ids, memory, cache)
+            return network.next_logits(ids, memory, cache)
+
+    before, first_step = second_logits(), decoder.prepared_step
+    second_logits()
+    assert decoder.prepared_step is first_step
+    with torch.no_grad():
+        next(decoder.layers.parameters()).mul_(0.5)
+    after = second_logits()
+    assert decoder.prepared_step is not first_step
+    with cpu.disabled():
+        torch.testing.assert_close(after, second_logits(), atol=TOLERANCE, rtol=TOLERANCE)
+    assert not torch.allclose(before, after)
+    seen: list[str] = []
+    hook = decoder.states.register_forward_hook(lambda *_: seen.append("states"))
+    second_logits()
+    hook.remove()
+    assert len(seen) == 2
+    assert copy.deepcopy(network).get_submodule("decoder").prepared_step is None
+    cache = network.new_cache()
+    network.next_logits(ids, memory, cache)
+    assert network.next_logits(ids, memory, cache).requires_grad  # the plain code, where gradients are needed
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory, mask_tensors
 from regard.nn import OutputProjection, Tap
+from regard.nn.cpu.recurrent_step import recurrent_step
 from regard.nn.layout import Mask
 from regard.nn.prediction_heads import BidirectionalLMHead
 from regard.nn.recurrent import RecurrentState
@@ -74,6 +75,12 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
         more = len(memory.last) - len(self.decoder.layers)
         return [memory.last[max(0, number + more)] for number in range(len(self.decoder.layers))]
 
+    def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
+        logits = None
+        if mask is None and memory is not None and isinstance(cache, RecurrentCache):
+            logits = recurrent_step(self.decoder, self.output, ids, cache, memory.states, memory.mask)
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
+
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()
 
@@ -101,6 +108,12 @@ class RecurrentLanguageModel(DecoderNetwork):
     ) -> Tensor:
         hidden, _ = self.decoder(ids, mask, cache=cache, features=features)
         return hidden
+
+    def next_logits(self, ids: Tensor, memory: Memory | None, cache: Cache, mask: Mask = None) -> Tensor:
+        logits = None
+        if mask is None and isinstance(cache, RecurrentCache):
+            logits = recurrent_step(self.decoder, self.output, ids, cache)
+        return super().next_logits(ids, memory, cache, mask) if logits is None else logits
 
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()

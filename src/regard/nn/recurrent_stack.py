@@ -86,6 +86,8 @@ class RecurrentStack(ExposedModule):
         self.cross_attention = cross_attention
         self.dropout = Dropout(dropout)
         self.states = Tap("token", "unit", description="output of the stack")
+        self.prepared_step: object = None
+        """The `RecurrentStep` of a decoder, made on first use."""
 
     def forward(
         self,

@@ -3,12 +3,13 @@
 The rest of `nn` is written in plain PyTorch. On a CPU the modules of this package replace some of it, because they are
 several times faster there; tests prove that both give the same numbers:
 
-    attention    short attention as plain matrix products, sparse attention a few blocks at a time
-    functional   dropout masks from random bytes; tokens into heads and back by one gather, which also skips padding
-    decode_step  one cached step of a decoder, with weights copied to the order in which few rows read them fastest
-    row_batch    one step for rows of different lengths, each with the numbers that it has alone
-    row_cache    their keys and values
-    losses       cross entropy with the logits in chunks, and gradients computed in the forward pass
+    attention       short attention as plain matrix products, sparse attention a few blocks at a time
+    functional      dropout masks from random bytes; tokens into heads and back by one gather, which skips padding too
+    decode_step     one cached step of a decoder, with weights copied to the order in which few rows read them fastest
+    recurrent_step  one step of a recurrent decoder, without the kernels that are made for sequences
+    row_batch       one step for rows of different lengths, each with the numbers that it has alone
+    row_cache       their keys and values
+    losses          cross entropy with the logits in chunks, and gradients computed in the forward pass
 
 Stacks also leave padding out of position-wise layers (`Packing` in layout.py) where the fast paths are on.
 

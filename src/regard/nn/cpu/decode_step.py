@@ -10,7 +10,7 @@ R rows · T new tokens of each · C model width · N output width · H query hea
 E value width · B sentences · S keys · V vocabulary
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -33,7 +33,7 @@ from regard.nn.positions import Positions
 from regard.nn.transformer import Block, PostNorm, PreNorm, Residual, SandwichNorm, Stack
 
 MIN_COPIED = 2**17  # weights of a layer from which it is copied: smaller ones stay in the processor's cache
-MAX_TOKENS = 32  # of a row in a step: longer prompts are the plain code's
+MAX_TOKENS = 64  # of a row in a step, a block of a prompt: longer prompts are the plain code's
 PACKED_FOR = 16  # rows that the blocked format is made for, at least
 MAX_PACKED_ROWS = 64  # more rows are a matrix product that needs no preparation
 Function = Callable[[Tensor], Tensor]
@@ -113,34 +113,14 @@ class FewRowsLinear:
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, copies.packed, self._bias, "none", [], ""))
 
 
-class DecodeStep:
-    """The prepared step of one decoder with its output projection."""
+class PreparedModules:
+    """Base of prepared steps: whether they still do what their modules do."""
 
-    linear: type[FewRowsLinear] = FewRowsLinear
-
-    def __init__(self, stack: Stack, output: OutputProjection) -> None:
-        if type(stack) is not Stack or type(output) is not OutputProjection:
-            raise UnsupportedLayerError
-        modules = [*stack.modules(), *output.modules()]
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._hooks = [hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)]
         self._children = [(part._modules, name) for part in modules for name in part._modules]
         self._weights = [(part._parameters, name) for part in modules for name in part._parameters]
         self._prepared_from = self._current_parts()
-        self._embedding = stack.embedding
-        self._blocks = [
-            _block_step(layer, self.attention_step(number, layer), self.linear)
-            for number, layer in enumerate(map(plain_block, stack.layers))
-        ]
-        self.num_layers = len(self._blocks)
-        self._norm = stack.norm
-        self._causal = stack.causal
-        self._logits = self.linear(output.weight, output.bias)
-        self._cap = output.cap
-        self._memory_mask: tuple[Tensor, PaddingMask] | None = None  # of the last step
-
-    def attention_step(self, number: int, block: Block) -> "AttentionStep":
-        """Return the step of the self-attention of a block, given the number of its layer."""
-        return _self_attention_step(block.attention)
 
     def __deepcopy__(self, _memo: object) -> None:
         """Return None: a copy of the network prepares its own step."""
@@ -161,6 +141,32 @@ class DecodeStep:
             *((id(owner.get(name)),) for owner, name in self._children),
             *((id(weight), weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights),
         ]
+
+
+class DecodeStep(PreparedModules):
+    """The prepared step of one decoder with its output projection."""
+
+    linear: type[FewRowsLinear] = FewRowsLinear
+
+    def __init__(self, stack: Stack, output: OutputProjection) -> None:
+        if type(stack) is not Stack or type(output) is not OutputProjection:
+            raise UnsupportedLayerError
+        super().__init__([*stack.modules(), *output.modules()])
+        self._embedding = stack.embedding
+        self._blocks = [
+            _block_step(layer, self.attention_step(number, layer), self.linear)
+            for number, layer in enumerate(map(plain_block, stack.layers))
+        ]
+        self.num_layers = len(self._blocks)
+        self._norm = stack.norm
+        self._causal = stack.causal
+        self._logits = self.linear(output.weight, output.bias)
+        self._cap = output.cap
+        self._memory_mask: tuple[Tensor, PaddingMask] | None = None  # of the last step
+
+    def attention_step(self, number: int, block: Block) -> "AttentionStep":
+        """Return the step of the self-attention of a block, given the number of its layer."""
+        return _self_attention_step(block.attention)
 
     def __call__(self, ids: Tensor, cache: DecoderCache, memory: Tensor | None, memory_mask: Tensor | None) -> Tensor:
         """ids (R, T) -> logits (R, T, V); adds the keys and values of the tokens to the cache."""
