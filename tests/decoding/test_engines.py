@@ -120,7 +120,7 @@ def test_no_worker_has_a_callback_after_a_session(writer: Path, monkeypatch: pyt
         assert callbacks[-1]() is None
     chunks = model.stream("w4", max_tokens=8, min_tokens=8, engine="ctranslate2", precision="float32")
     next(chunks)
-    chunks.close()
+    chunks.close()  # type: ignore[attr-defined]  # of a generator
     assert callbacks[-1]() is None
 
 

@@ -18,6 +18,7 @@ from regard.nn import cpu
 from regard.nn.cpu import row_cache
 from regard.nn.cpu.row_batch import RowsLinear
 from regard.nn.cpu.row_cache import capacity_for
+from regard.nn.lora import add_lora, linear_layers
 from regard.nn.taps import Tap
 
 LANGUAGE_MODELS = [name for name, config in DECODERS.items() if isinstance(config, DecoderOnlyConfig)]
@@ -73,17 +74,17 @@ def test_rows_that_come_and_go_have_their_own_logits(name: str, seed: int) -> No
         {"activation": "swiglu", "norm": "rms", "kv_heads": 1, "positions": RotaryPositionsConfig()},
         {"positions": AlibiPositionsConfig()},
         {"feed_forward": 96, "experts": 3, "experts_per_token": 2},
+        {},  # with LoRA
     ],
 )
 def test_the_numbers_of_a_row_are_the_same_in_every_batch(changes: dict[str, Any]) -> None:
-    sizes: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "width": 32,
-        "layers": 2,
-        "heads": 2,
-        "feed_forward": 64,
-    } | changes
-    network, numbers = random_network(DecoderOnlyConfig(**sizes)), random.Random(1)
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 32, "layers": 2, "heads": 2, "feed_forward": 64}
+    network, numbers = random_network(DecoderOnlyConfig(**sizes | changes)), random.Random(1)
+    if not changes:
+        add_lora(network, linear_layers(network), rank=4, alpha=8)
+        for name, parameter in network.named_parameters():
+            if "lora" in name:
+                torch.nn.init.normal_(parameter)
     prompts = [[numbers.randrange(VOCABULARY) for _ in range(1 + 3 * row % 11)] for row in range(9)]
     tokens = [[numbers.randrange(VOCABULARY) for _ in range(6)] for _ in prompts]
     alone = []

@@ -90,8 +90,8 @@ class FewRowsLinear:
         product = cls(linear.weight, linear.bias)
         if not isinstance(linear, LoRALinear):
             return product
-        lora = linear
-        return lambda x: product(x) + lora.low_rank(x) if lora.enabled else product(x)
+        lora, down, up = linear, cls(linear.lora_a, None), cls(linear.lora_b, None)
+        return lambda x: product(x) + up(down(x) * lora.scale) if lora.enabled else product(x)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R, C) -> (R, N)"""
