@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,7 @@ def test_no_worker_has_a_callback_after_a_session(writer: Path, monkeypatch: pyt
         model.generate("w4", max_tokens=2, engine="ctranslate2", precision="float32")
         assert callbacks[-1]() is None
     chunks = model.stream("w4", max_tokens=8, min_tokens=8, engine="ctranslate2", precision="float32")
+    assert isinstance(chunks, Generator)
     next(chunks)
     chunks.close()  # type: ignore[attr-defined]  # of a generator
     assert callbacks[-1]() is None
