@@ -71,6 +71,23 @@ def test_options_have_the_names_and_defaults_of_the_other_interfaces(view: str, 
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_a_continuation_begins_with_the_whole_prompt(reason: str, page: Page) -> None:
+    """Without a start token nothing predicts the first token; generated tokens are counted with the end token."""
+    choice = {"choices": [{"text": "abc", "index": 0, "finish_reason": reason}]}
+    usage = {"choices": [], "usage": {"completion_tokens": 4 if reason == "stop" else 3}}
+    events = "".join(f"data: {event}\n\n" for event in (json.dumps(choice), json.dumps(usage), "[DONE]"))
+    page.route("**/v1/completions", lambda route: route.fulfill(body=events, content_type="text/event-stream"))
+    page.goto("/#use?model=talker&text=Hello")
+    wait_for_view(page)
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#target .output-word").last).to_be_visible()
+    words = page.locator("#target .output-word:not(.prompt)").all_inner_texts()
+    assert words == [*"abc", *(["<|end|>"] if reason == "stop" else [])]
+    assert "".join(page.locator("#target .prompt").all_inner_texts()) == "Hello"
+
+
+@pytest.mark.browser
 def test_a_conversation_on_a_phone(page: Page) -> None:
     page.goto("/#chat?model=chatty")
     wait_for_view(page)
@@ -110,6 +127,28 @@ def test_a_conversation_on_a_phone(page: Page) -> None:
     wait_for_view(page)
     assert page.get_by_role("link", name="Chat", exact=True).count() == 0
     expect(page.locator("#source")).to_be_visible()
+
+
+@pytest.mark.browser
+def test_without_a_server_there_is_one_message_and_a_retry(page: Page) -> None:
+    page.goto("/#chat?model=chatty")
+    wait_for_view(page)
+    page.route("**/v1/**", lambda route: route.abort())
+    page.locator("#length").fill("4")
+    page.locator("#message").fill("Hi")
+    page.keyboard.press("Enter")
+    retry = page.get_by_role("button", name="Try again")
+    expect(retry).to_be_visible()
+    page.wait_for_timeout(100)  # a second message would be the notice of a promise without handler
+    expect(page.get_by_role("alert")).to_have_count(1)
+    button, field = retry.bounding_box(), page.locator("#message").bounding_box()
+    assert button is not None
+    assert field is not None
+    assert button["y"] + button["height"] + 8 <= field["y"], "they do not touch"
+    page.unroute("**/v1/**")
+    retry.click()
+    expect(page.locator(".message.assistant a.output-word").last).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 @pytest.mark.browser

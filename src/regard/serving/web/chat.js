@@ -91,7 +91,7 @@ export async function showChat(root, app, _state) {
     };
     list.append(h("li", { class: "message assistant" }, h("p", { class: "label" }, "Model"), text));
     try {
-      const rendered = request("/v1/chat/render", { model: about.name, messages }, running.signal);
+      const rendered = request("/v1/chat/render", { model: about.name, messages }, running.signal).catch(() => undefined); // asked again below
       for await (const part of events(await send("/v1/chat/completions", fields, running.signal))) {
         if (part.error) throw new RequestError(500, part.error.message);
         for (const choice of part.choices ?? []) {

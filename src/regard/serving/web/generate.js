@@ -84,7 +84,7 @@ export async function showGenerate(root, app, state) {
   ) => {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
     const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a forced text always includes the end token
-    const promptLength = trace.outline.steps.length - 1 - generated; // where the prompt ends
+    const promptLength = steps.length - generated; // where the prompt ends; generated tokens include the end
     const separator = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // a vocabulary without word boundary marks
     const texts = detokenize(steps.map((/** @type {any} */ step) => step.token));
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
@@ -103,7 +103,10 @@ export async function showGenerate(root, app, state) {
       ),
       separator,
     ]);
-    replace(out, h("p", { dir: "auto" }, shown));
+    const [whole, spelled] = [prompt.value + text, texts.slice(0, ended ? -1 : undefined).join(separator)];
+    // models without start token do not predict the first token of the prompt
+    const first = whole.endsWith(spelled) ? whole.slice(0, whole.length - spelled.length) : "";
+    replace(out, h("p", { dir: "auto" }, h("span", { class: "prompt" }, first), shown));
   };
   const form = h(
     "form",
