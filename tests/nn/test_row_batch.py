@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from family import DECODERS, VOCABULARY, make
 from random_models import random_network
@@ -15,8 +16,8 @@ from regard.config import AlibiPositionsConfig, DecoderOnlyConfig, RotaryPositio
 from regard.models import Network
 from regard.models.network import NetworkRows
 from regard.nn import cpu
-from regard.nn.cpu import row_cache
-from regard.nn.cpu.row_batch import RowsLinear
+from regard.nn.cpu import row_batch, row_cache
+from regard.nn.cpu.row_batch import RowsLinear, RowStep
 from regard.nn.cpu.row_cache import capacity_for
 from regard.nn.lora import add_lora, linear_layers
 from regard.nn.taps import Tap
@@ -100,6 +101,33 @@ def test_the_numbers_of_a_row_are_the_same_in_every_batch(changes: dict[str, Any
         logits = batch.step([tokens[row][step] for row in order])
         for row, found in zip(order, logits, strict=True):
             assert torch.equal(found, alone[row][step])
+
+
+def test_small_steps_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_network(DecoderOnlyConfig(vocab_size=VOCABULARY, width=32, layers=1, heads=2, feed_forward=64))
+    threads: list[int] = []
+    run = RowStep.run
+
+    def record(*arguments: Any) -> Tensor:
+        threads.append(torch.get_num_threads())
+        return run(*arguments)
+
+    monkeypatch.setattr(RowStep, "run", record)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        logits = []
+        for work in (2**30, 0):  # one thread, and two
+            monkeypatch.setattr(row_batch, "PARALLEL_WORK", work)
+            batch = new_batch(network)
+            for row in range(4):
+                join(batch, network, row, [5, 6, row])
+            logits.append(batch.step([5] * 4))
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 2]
+    torch.testing.assert_close(*logits, rtol=0, atol=0 if ON_X86 else 1e-5)
 
 
 @pytest.mark.skipif(not ON_X86, reason="the last bits of a row may depend on the others with other libraries")

@@ -21,7 +21,7 @@ from regard.decoding.continuous_batch import ContinuousBatch
 from regard.models import save
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel, load_models
-from regard.serving.running_batch import FairLock
+from regard.serving.running_batch import FairLock, compute_with
 from regard.serving.service import Service
 from servers import TEST_TIMEOUT, RunningServer, run_server, wait_until
 
@@ -213,6 +213,26 @@ def test_engines_other_than_torch_do_not_use_the_batch(model_folders: dict[str, 
         body = {"model": "writer", "prompt": "w4", "max_tokens": 3}
         assert choices_of(server.post("/v1/completions", body))
         assert metrics_of(server)["regard_generated_tokens_total"] == 0
+
+
+def test_a_thread_of_its_own_number_of_threads_leaves_others_theirs() -> None:
+    def count() -> int:
+        return torch.get_num_threads()
+
+    def lower() -> int:
+        compute_with(1)
+        return count()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+            assert first.submit(lower).result() == 1
+            assert first.submit(count).result() == 1
+            assert second.submit(count).result() == 2
+            assert count() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_fair_lock_goes_to_the_thread_that_has_waited_longest() -> None:

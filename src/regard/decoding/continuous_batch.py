@@ -135,6 +135,11 @@ class ContinuousBatch:
         """Rows that wait for a place."""
         return len(self._waiting)
 
+    @property
+    def threads(self) -> int:
+        """How many threads should compute the steps of a full batch."""
+        return self._decoder.threads(self.max_rows)
+
     def add(self, group: RequestRows, prompts: Sequence[Sequence[int]], streams: Sequence[int]) -> None:
         """Let rows wait for a place, one for each prompt and random stream; rows with the same prompt share its reader.
 

@@ -24,6 +24,10 @@ class RowDecoder(Protocol):
         """The numbers of the rows, in the order of the next step; it changes with every step."""
         ...
 
+    def threads(self, rows: int) -> int:
+        """Return how many threads should compute a step of this many rows."""
+        ...
+
     def add(self, row: int, prompt: IncrementalDecoder) -> None:
         """Add a row that continues a prompt, which has been decoded alone; its decoder stays as it is."""
         ...
@@ -54,6 +58,10 @@ class BatchedDecoder:
         """The numbers of the rows, in the order of the next step."""
         return self._batches[0].rows  # all have the same: it depends on the lengths only
 
+    def threads(self, rows: int) -> int:
+        """Return the most that one of the networks should have."""
+        return max(batch.threads(rows) for batch in self._batches)
+
     def add(self, row: int, prompt: IncrementalDecoder) -> None:
         """Add a row."""
         for batch, cache in zip(self._batches, prompt.caches, strict=True):
@@ -81,6 +89,10 @@ class CohortDecoder:
     def rows(self) -> Sequence[int]:
         """The numbers of the rows, in the order of the next step."""
         return [row for rows, _ in self._cohorts for row in rows]
+
+    def threads(self, rows: int) -> int:
+        """Return those that PyTorch has."""
+        return torch.get_num_threads()
 
     def add(self, row: int, prompt: IncrementalDecoder) -> None:
         """Add a row."""

@@ -70,6 +70,10 @@ class NetworkRows(Protocol):
     rows: list[int]
     """The numbers of the rows, in the order of the next step; it changes with every step."""
 
+    def threads(self, rows: int) -> int:
+        """Return how many threads should compute a step of this many rows."""
+        ...
+
     def add(self, row: int, cache: Cache) -> None:
         """Add a row that continues the text of a cache of one row, which is copied."""
         ...

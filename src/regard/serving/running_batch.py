@@ -27,6 +27,21 @@ if TYPE_CHECKING:  # they import torch, which a server for CTranslate2 models do
 log = logging.getLogger(__name__)
 
 
+def compute_with(threads: int) -> None:
+    """Set how many threads PyTorch uses in the calling thread; fewer than it has at first stay for all of its life.
+
+    Threads that start later get the number that was set last in any thread, so that the old one is set again.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if threads < before:
+        torch.set_num_threads(threads)
+        restoring = threading.Thread(target=torch.set_num_threads, args=(before,))
+        restoring.start()
+        restoring.join()
+
+
 class FairLock:
     """A lock that threads get in the order in which they ask for it.
 
@@ -177,8 +192,11 @@ class BatchThread:
             if known is model:
                 return batch
         with self._loaded.locked("torch"):  # a network that is being traced has no batch
-            self._batches.append((model, model.new_batch(self.max_rows)))
-        return self._batches[-1][1]
+            batch = model.new_batch(self.max_rows)
+        if self._thread is threading.current_thread():
+            compute_with(batch.threads)
+        self._batches.append((model, batch))
+        return batch
 
     def _step(self) -> None:
         """Take one step of each batch, and hand over the text."""

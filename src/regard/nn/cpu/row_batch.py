@@ -15,11 +15,12 @@ the other rows, as in every batch. Layers whose kernel forgets (sliding windows)
 R rows · C model width · N output width · H query heads · G key and value heads · V vocabulary
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn import cpu
@@ -34,6 +35,8 @@ from regard.nn.positions import Positions
 from regard.nn.transformer import Block, Stack
 
 MIN_ROWS = 2  # in a product
+PARALLEL_WORK = 2_500_000  # see `RowStep.threads`
+ROWS_PER_READ = 10  # rows that are multiplied with a weight in the time of reading it
 
 
 class RowsLinear(FewRowsLinear):
@@ -72,6 +75,8 @@ class RowStep(DecodeStep):
         self.head_widths: set[int] = set()
         super().__init__(stack, output)
         self.dtype = stack.embedding.weight.dtype
+        sizes = [linear.weight.numel() for linear in stack.modules() if isinstance(linear, nn.Linear)]
+        self._product_size = (sum(sizes) + output.weight.numel()) / (len(sizes) + 1)
 
     def attention_step(self, number: int, block: Block) -> AttentionStep:
         attention, kernel = block.attention, block.attention.kernel
@@ -123,6 +128,15 @@ class RowStep(DecodeStep):
 
         return step
 
+    def threads(self, rows: int) -> int:
+        """Return how many threads compute a step: one, if a product takes less than about half a millisecond.
+
+        On a machine with other work, such as the requests of a server, threads that wait for each other after every
+        small product made steps up to six times slower. The numbers do not depend on the threads.
+        """
+        work = self._product_size * max(1.0, rows / ROWS_PER_READ)
+        return 1 if work < PARALLEL_WORK else torch.get_num_threads()
+
     def run(self, ids: Tensor, layout: Layout, caches: Sequence[LayerCache]) -> Tensor:
         """ids (R, 1) -> logits (R, V)"""
         x = self._embedding(ids, layout.queries).flatten(0, 1)  # (R, C)
@@ -146,6 +160,10 @@ class PreparedRows:
         self._ordered: list[CapacityGroup] = []
         self._group_layouts: list[tuple[CapacityGroup, slice, Layout]] = []
         self._row_layouts: list[Layout] | None = None
+
+    def threads(self, rows: int) -> int:
+        """Return how many threads compute a step of this many rows."""
+        return self._step.threads(rows)
 
     @torch.inference_mode()
     def add(self, row: int, cache: object) -> None:
@@ -184,7 +202,8 @@ class PreparedRows:
             self._group_layouts.append((group, rows, layout))
             start = end
         self._row_layouts = None
-        logits = self._step.run(ids, Layout(queries, queries, AttentionMask(1, 1)), self._layers)
+        with _threads(self._step.threads(count)):
+            logits = self._step.run(ids, Layout(queries, queries, AttentionMask(1, 1)), self._layers)
         self._positions += 1
         for group in self._ordered:
             group.advance()
@@ -248,6 +267,20 @@ class PreparedRows:
                 room -= group.size
                 if room < 0:
                     del self._groups[capacity]
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with this many threads."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _single_layout(before: int) -> Layout:
