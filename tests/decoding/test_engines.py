@@ -121,7 +121,7 @@ def test_no_worker_has_a_callback_after_a_session(writer: Path, monkeypatch: pyt
     chunks = model.stream("w4", max_tokens=8, min_tokens=8, engine="ctranslate2", precision="float32")
     assert isinstance(chunks, Generator)
     next(chunks)
-    chunks.close()  # type: ignore[attr-defined]  # of a generator
+    chunks.close()
     assert callbacks[-1]() is None
 
 
