@@ -28,6 +28,7 @@ from regard.labs import (
     feed_forward,
     gradients,
     memory,
+    modern,
     order,
     peeking,
     positions,
@@ -51,6 +52,7 @@ PURE_FUNCTIONS = [
     (depth, "_best_accuracies"),
     (depth, "_surfaces"),
     (distance, "_recall"),
+    (modern, "_train"),
     (peeking, "_train"),
     (scaling, "_learn_copying"),
 ]
@@ -259,6 +261,7 @@ SLOW: list[tuple[str, str, Break]] = [
         "equal surfaces",
         item(depth.SURFACE_VARIANTS, "post-norm, residuals", depth.BlockVariant(residual=False)),
     ),
+    ("modern", "no residual connections", item(modern.PARTS, "RMSNorm", {"norm": "rms", "residual": False})),
     ("positions", "no relative positions", item(positions.POSITION_SETTINGS, "relative", {"kind": "none"})),
     ("positions", "no bias", item(positions.POSITION_SETTINGS, "ALiBi", {"kind": "sinusoidal"})),
     ("positions", "no learned positions", unlearned_positions),

@@ -213,6 +213,12 @@ LABS: Registry[Lab] = Registry(
         "dropout": "ablations",
         "label-smoothing": "ablations",
         "table-3": "ablations",
+        "grouped-query-attention": "modern",
+        "llama": "modern",
+        "mixture-of-experts": "modern",
+        "qk-norm": "modern",
+        "rmsnorm": "modern",
+        "swiglu": "modern",
     },
 )
 
@@ -341,6 +347,14 @@ _BUILTIN = [
         "Ablations of Table 3",
         "Larger models are better and smaller ones worse, and label smoothing increases perplexity.",
         "Vaswani et al. (2017), §6.2 and Table 3",
+    ),
+    Lab(
+        "modern",
+        "Parts of modern decoders",
+        "RMSNorm, rotary positions, SwiGLU, grouped-query attention and normalized queries and keys together lower the "
+        "loss of a decoder with the shape of GPT-2 at equal parameters and steps.",
+        "Zhang & Sennrich (2019); Su et al. (2021); Shazeer (2020); Ainslie et al. (2023); Henry et al. (2020); as "
+        "combined by Touvron et al. (2023)",
     ),
 ]
 for _lab in _BUILTIN:

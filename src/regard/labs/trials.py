@@ -18,10 +18,12 @@ from regard.data.readers.builtin import builtin_documents
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.models.network import Network
 from regard.training.batches import Batch
+from regard.training.load_balancing import LoadBalancing
 from regard.training.losses import Loss, smoothed_cross_entropy
 from regard.training.optimizers import DivergedError, build_optimizer, update
 from regard.training.schedules import cosine
 
+LOAD_BALANCING = 0.01  # weight of the loss, for networks with experts
 SEPARATOR = 3  # token between the input and the output of a task
 FIRST_SYMBOL = 4  # the first id that is not a special token
 
@@ -180,11 +182,13 @@ def fit(
     Without another objective, batches are `SymbolBatch` and their labels are learned.
     """
     objective, optimizer = objective or SymbolPrediction(network), build_optimizer(network, AdamConfig())
+    balancing = LoadBalancing.of(network, LOAD_BALANCING)
     schedule, losses = cosine(learning_rate, warmup=max(1, steps // 10), steps=steps), list[float]()
     network.train()
     for step in range(1, steps + 1):
         try:
-            done = update(objective, optimizer, [next(batches)], schedule(step), max_grad_norm=1.0)
+            rate, batch = schedule(step), next(batches)
+            done = update(objective, optimizer, [batch], rate, max_grad_norm=1.0, balancing=balancing)
         except DivergedError:
             return FitResult(losses, diverged=True)
         losses.append(done.cross_entropy / done.targets)
