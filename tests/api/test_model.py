@@ -55,6 +55,13 @@ def test_samples_of_a_prompt_differ_and_a_seed_repeats_them(writer: Path) -> Non
     assert model.generate("w4", max_tokens=12, seed=1) == results[0].text
 
 
+def test_without_a_seed_equal_prompts_have_different_texts(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.decoding.options.secrets.randbelow", lambda _: 0)
+    model, options = regard.load(writer), cast(Any, {"max_tokens": 12, "min_tokens": 12, "temperature": 5.0})
+    assert len(set(model.generate(["w4"] * 5, engine="torch", **options))) == 5
+    assert len(set(model.generate(["w4"] * 5, engine="torch", seed=0, **options))) == 1
+
+
 def test_without_a_seed_every_text_is_another(writer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = itertools.count()
     monkeypatch.setattr("regard.decoding.options.secrets.randbelow", lambda _: next(seeds))  # repeatable, all different

@@ -267,14 +267,15 @@ class GenerationMethods(ModelBase):
         self._check_generates()
         name = self.generation_engine(prompts, options, engine=engine, is_seeded=is_seeded)
         if name == "torch" and not options.sampling.lookup and self._batches_rows:
-            return self.batch_request(prompts, options, results).generate(self.new_batch(MAX_BATCH_ROWS))
+            request = self.batch_request(prompts, options, results, is_seeded=is_seeded)
+            return request.generate(self.new_batch(MAX_BATCH_ROWS))
         if name == "ctranslate2" and precision not in self._ctranslate2_sessions:
             from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
 
             sessions = ctranslate2_sessions(self.folder, self.config, precision, self.threads, self.device)
             self._ctranslate2_sessions[precision] = sessions
         start = self._ctranslate2_sessions[precision] if name == "ctranslate2" else self._start_torch_session
-        return Generator(start, self.config, self.tokenizer).stream(prompts, options, results)
+        return Generator(start, self.config, self.tokenizer).stream(prompts, options, results, is_seeded=is_seeded)
 
     def generation_engine(
         self,
@@ -349,13 +350,18 @@ class GenerationMethods(ModelBase):
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts, self.prefix_cache)
 
     def batch_request(
-        self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation]
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        results: list[Generation],
+        *,
+        is_seeded: bool = True,
     ) -> "BatchRequest":
         """Return a request for a running batch; `results` receives a generation per sample of each prompt."""
         from regard.decoding.batch_request import BatchRequest
 
         self._check_generates()
-        texts = GeneratedTexts(prompts, options, self.config, self.tokenizer, results)
+        texts = GeneratedTexts(prompts, options, self.config, self.tokenizer, results, is_seeded=is_seeded)
         return BatchRequest(texts, self.config.tokens, self._token_texts(options.sampling))
 
     def new_batch(self, max_rows: int) -> "ContinuousBatch":

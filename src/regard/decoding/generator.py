@@ -59,10 +59,15 @@ class Generator:
         self._tokenizer = tokenizer
 
     def stream(
-        self, prompts: Sequence[Prompt], options: GenerationOptions, results: list[Generation]
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        results: list[Generation],
+        *,
+        is_seeded: bool = True,
     ) -> Iterator[TextChunk]:
         """Yield text as it is generated; `results` receives a generation for each sample of each prompt."""
-        texts = GeneratedTexts(prompts, options, self.config, self._tokenizer, results)
+        texts = GeneratedTexts(prompts, options, self.config, self._tokenizer, results, is_seeded=is_seeded)
         if not texts.rows:
             return
         session = self._start_session([ids for ids, _ in texts.rows], texts.streams, texts.options.sampling)
@@ -89,6 +94,7 @@ class GeneratedTexts:
         config: The model's configuration.
         tokenizer: Its tokenizer.
         results: Receives a generation for each sample of each prompt.
+        is_seeded: Whether the user set the seed, with which a prompt has the same samples wherever it stands.
     """
 
     def __init__(
@@ -98,6 +104,8 @@ class GeneratedTexts:
         config: Config,
         tokenizer: Tokenizer,
         results: list[Generation],
+        *,
+        is_seeded: bool = True,
     ) -> None:
         if options.sampling.constraints.max_tokens is None:
             constraints = replace(options.sampling.constraints, max_tokens=DEFAULT_GENERATED_TOKENS)
@@ -112,13 +120,10 @@ class GeneratedTexts:
         for result, (ids, _) in zip(results, self.rows, strict=True):
             result.prompt_tokens = len(ids)
         self.results = results
+        self.streams = [sample for _, sample in self.rows] if is_seeded else list(range(len(self.rows)))
+        """The random stream of each text: without a seed, equal prompts have different texts."""
         self._ends = config.tokens.ends
         self._detokenizers = [IncrementalDetokenizer(tokenizer, ids, options.stop) for ids, _ in self.rows]
-
-    @property
-    def streams(self) -> list[int]:
-        """The random stream of each text."""
-        return [sample for _, sample in self.rows]
 
     def add(self, token: SampledToken, *, truncated: bool = False) -> list[TextChunk]:
         """Add a token to its text and return the text that is now certain; tokens after the end are ignored."""

@@ -155,7 +155,7 @@ class LoadedModel:
         seeded: bool,
     ) -> Iterable[TextChunk]:
         if engine == "torch":
-            return BatchedTexts(self, self.model.batch_request(prompts, options, results))
+            return BatchedTexts(self, self.model.batch_request(prompts, options, results, is_seeded=seeded))
         choices: dict[str, Any] = {"engine": engine, "precision": self.precision, "is_seeded": seeded}
         return self.model.generate_chunks(prompts, options, results, **choices)
 
