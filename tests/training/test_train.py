@@ -234,7 +234,7 @@ def test_utilization_above_one_is_left_out(data: Path, tmp_path: Path, monkeypat
 def test_utilization_is_shown_up_to_one(flops: float, shown: float | None) -> None:
     trainer = Trainer.__new__(Trainer)  # without a run: times cannot be set exactly there
     interval = MetricsInterval(steps=1, targets=1, flops=flops, seconds=1.0)
-    trainer.state, trainer.peak_flops = TrainingState(step=1, interval=interval), 100.0
+    trainer.state, trainer.peak_flops, trainer.balancing = TrainingState(step=1, interval=interval), 100.0, None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_epoch", lambda _: 0.0)
         patch.setattr(Trainer, "_learning_rate", lambda *_: 0.1)

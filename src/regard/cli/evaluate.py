@@ -72,7 +72,7 @@ def run(
     context_length: Annotated[
         int | None,
         option(
-            DATA_PANEL, min=1, help="Context length of a language model; its number of positions, else 256, by default."
+            DATA_PANEL, min=1, help="Context length of a language model; by default that of its training, else 256."
         ),
     ] = None,
     source_column: SourceColumnOption = None,

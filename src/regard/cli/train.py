@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "regard train translation --source train.en --target train.it --out runs/en-it",
-    "regard train gpt --data book.txt --set training.steps=5000",
+    "regard train gpt --data book.txt --minutes 30",
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
 )
@@ -138,6 +138,22 @@ def run(
         float | None,
         option(DATA_PANEL, help="Fraction of the training data that is drawn from --mix; 0.2 by default."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        option(
+            TRAINING_PANEL,
+            help="Minutes that training may take; for gpt, the size of the network follows from them too.",
+            metavar="N",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        option(
+            TRAINING_PANEL,
+            help="Size of a gpt: tiny, small, medium, large, xlarge, or its number of parameters, such as 10M.",
+            metavar="SIZE",
+        ),
+    ] = None,
     resume: Annotated[
         bool, option(TRAINING_PANEL, "--resume", help="Resume the run in --out, if there is one.")
     ] = False,
@@ -189,11 +205,16 @@ def run(
                 "--mix": mix,
                 "--preset": preset,
                 "--resume": resume,
+                "--minutes": minutes,
+                "--size": size,
             }
             _check_options(task, [name for name, value in options.items() if value])
+        if size is not None and (task is None or resume):
+            raise ConfigError(f"--size {size}: is for a new run of regard train gpt; set model.width and model.layers.")
+        training = {"start_from": start_from, "minutes": minutes}
         options_as_settings: dict[str, Any] = {"data": data_settings} if data_settings else {}
-        if start_from is not None:
-            options_as_settings["training"] = {"start_from": start_from}
+        if training := {name: value for name, value in training.items() if value is not None}:
+            options_as_settings["training"] = training
         if cell is not None:
             options_as_settings["model"] = {"kind": "recurrent-encoder-decoder", "cell": cell}
         sources = _sources(task_or_file, task, folder, preset, options_as_settings, settings or [], resume)
@@ -204,6 +225,7 @@ def run(
             task=None if task is None else task.name,
             command=["regard", *sys.argv[1:]],
             device=device,
+            size=size,
         )
         train = run_training if task is None else task.train
         finished = train(request, display_for(sys.stderr, quiet))

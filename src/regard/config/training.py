@@ -96,6 +96,11 @@ class TrainingConfig(BaseConfig):
     """Maximum number of updates."""
     epochs: PositiveFloat | None = None
     """Maximum number of passes over the training data; unlimited by default."""
+    minutes: PositiveFloat | None = None
+    """Minutes that training and its validations may take: the last step is moved to fit, and the schedule with it;
+    unlimited by default."""
+    planned_steps: Size | None = None
+    """Updates that `minutes` are expected to allow, for which the schedule is laid out; by default the maximum."""
     batch_tokens: Size = 4096
     """Tokens per batch, padding included; the longer side of a pair counts."""
     gradient_accumulation: Size = 1

@@ -21,6 +21,7 @@ from regard.tasks.language_modeling import NO_SMOOTHING, BoundLanguageModeling, 
 from regard.training.automatic_settings import (
     AutomaticSetting,
     NetworkSize,
+    RunLength,
     UserSettings,
     choose_size,
     fine_tuning_settings,
@@ -72,7 +73,7 @@ class BidirectionalLMTask(LanguageModelingTask):
             NO_SMOOTHING,
             AutomaticSetting("training.schedule.kind", "cosine", "decays to zero at the last step"),
             AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small language models"),
-            *length_settings(tokens, min(20, max(2, 60_000_000 / tokens)), user),
+            *length_settings(tokens, RunLength(min(20, max(2, 60_000_000 / tokens))), user),
         ]
 
     def prepared_settings(self, config: Config, prepared: PreparedData) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from regard.tasks.common import device_of
 from regard.training.automatic_settings import (
     AutomaticSetting,
     NetworkSize,
+    RunLength,
     UserSettings,
     choose_size,
     length_settings,
@@ -63,7 +64,7 @@ class LabelingTask(NetworkTask):
             epochs = min(10, max(3, 300_000 / max(1, stats.examples)))
             settings = [
                 AutomaticSetting("training.schedule.learning_rate", 1e-4, "keeps most of what was learned before"),
-                *length_settings(tokens, epochs, user, min_steps=200),
+                *length_settings(tokens, RunLength(epochs, min_steps=200, max_epochs=epochs), user),
             ]
         else:
             size = choose_size(LABELING_SIZES, stats.examples)
@@ -73,7 +74,7 @@ class LabelingTask(NetworkTask):
                 AutomaticSetting("model.norm_order", "pre", "trains without a long warmup"),
                 vocab_setting(stats.characters, tokenizer),
                 AutomaticSetting("training.schedule.learning_rate", 5e-4, "stable for small encoders"),
-                *length_settings(tokens, min(20, max(3, 2_000_000 / max(1, stats.examples))), user),
+                *length_settings(tokens, RunLength(min(20, max(3, 2_000_000 / max(1, stats.examples)))), user),
             ]
         return [
             *settings,

@@ -1,7 +1,8 @@
 """Language modeling: text in, a network out that continues text; measured by loss and bits per byte."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +24,7 @@ from regard.data.readers import read_documents
 from regard.data.readers.jsonl import JsonLinesReader
 from regard.data.tokenizer import unknown_note
 from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.errors import ConfigError
 from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
 from regard.tasks.common import (
     DEFAULT_CONTEXT_LENGTH,
@@ -37,6 +39,7 @@ from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,
     AutomaticSetting,
     NetworkSize,
+    RunLength,
     UserSettings,
     choose_size,
     fine_tuning_settings,
@@ -47,6 +50,7 @@ from regard.training.automatic_settings import (
     vocab_setting,
 )
 from regard.training.display import Sample
+from regard.training.network_sizes import EPOCHS_LIMIT, TRAINING_SHARE, fit_size, parse_size, peak_of_gpt, with_dropout
 from regard.training.task import (
     ALL_WORK,
     Ability,
@@ -114,14 +118,46 @@ class LanguageModelingTask(NetworkTask):
                 AutomaticSetting("training.optimizer.kind", "adamw", "as GPT"),
                 *fine_tuning_settings(tokens, user),
             ]
+        length = RunLength(min(30, max(2, 60_000_000 / tokens)), max_epochs=EPOCHS_LIMIT)
+        network = network_settings(size, f"{stats.characters:,} characters: {size.name}", user)
+        if user.size is not None:
+            chosen = user.size.name or f"learns most of this text in {user.minutes:g} minutes on this machine"
+            network = network_settings(user.size, chosen, user)
         return [
-            *network_settings(size, f"{stats.characters:,} characters: {size.name}", user),
+            *network,
             tokenizer,
-            vocab_setting(stats.characters, tokenizer.value),
+            vocab_setting(stats.characters, tokenizer.value, largest=64_000),
             NO_SMOOTHING,
-            *(RECURRENT_SCHEDULE if user.recurrent else _gpt_settings(user)),
-            *length_settings(tokens, min(30, max(2, 60_000_000 / tokens)), user),
+            *(RECURRENT_SCHEDULE if user.recurrent else _gpt_settings(tokens, user)),
+            *length_settings(tokens, length, user),
         ]
+
+    def sized(
+        self, stats: CorpusStats, user: UserSettings, size: str | None, measure: Callable[[UserSettings], float]
+    ) -> UserSettings:
+        """A network of the requested size, or the one that learns most in the time, as far as the user set none."""
+        if self.name != LanguageModelingTask.name:
+            return super().sized(stats, user, size, measure)
+        tokenizer = text_tokenizer(stats.characters, user).value
+        tokens = token_count(stats.characters, tokenizer)
+        is_open = user.width is None and not user.recurrent and not user.fine_tuning
+        if size is not None:
+            if not is_open:
+                raise ConfigError(
+                    f"--size {size}: the network has a size already, by a preset, --from, model.kind or model.width; "
+                    "remove one of them."
+                )
+            vocabulary = vocab_setting(stats.characters, tokenizer, largest=64_000).value
+            user = replace(user, size=parse_size(size, user.vocab_size or vocabulary))
+        if user.minutes is None:
+            return user
+        seconds = 60 * user.minutes * TRAINING_SHARE
+        if user.size is None and is_open:
+            fit = fit_size(seconds, tokens, lambda size: measure(replace(user, size=size)))
+            return replace(user, size=fit.size, budget_tokens=fit.tokens)
+        budget = seconds / measure(user)
+        chosen = None if user.size is None else with_dropout(user.size, budget / tokens)
+        return replace(user, size=chosen, budget_tokens=budget)
 
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Tokenize the text."""
@@ -149,9 +185,8 @@ class LanguageModelingTask(NetworkTask):
 
             if holds_conversations(corpus.files):
                 return ChatTask().evaluate(model, corpus, options, invalid, count)
-        context = (
-            check_context(model, options.context_length) or model.config.model.max_length or DEFAULT_CONTEXT_LENGTH
-        )
+        trained = model.config.context_window or model.config.data.context_length
+        context = check_context(model, options.context_length) or trained or DEFAULT_CONTEXT_LENGTH
         name, documents = ", ".join(corpus.file_names), read_documents(corpus.files, invalid, corpus.columns)
         likelihood = evaluate_language_model(model, documents, name, context, count)
         if likelihood.unknown:
@@ -163,7 +198,7 @@ class LanguageModelingTask(NetworkTask):
         return BoundLanguageModeling(config, prepared, network)
 
 
-def _gpt_settings(user: UserSettings) -> list[AutomaticSetting]:
+def _gpt_settings(tokens: float, user: UserSettings) -> list[AutomaticSetting]:
     values = {
         "model.activation": "gelu",
         "model.norm_order": "pre",
@@ -174,10 +209,15 @@ def _gpt_settings(user: UserSettings) -> list[AutomaticSetting]:
         "training.optimizer.weight_decay": 0.1,
         "training.schedule.kind": "cosine",
     }
+    peak = AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small language models")
+    width = user.width or (user.size.width if user.size is not None else None)
+    if width is not None and (user.size is not None or user.minutes is not None):
+        rate = peak_of_gpt(width, user.tokens_per_update(tokens))
+        peak = AutomaticSetting("training.schedule.learning_rate", rate, "learned most for this width and batch")
     return [
         *(AutomaticSetting(key, value, "as GPT") for key, value in values.items()),
         AutomaticSetting("model.positions.max_length", user.context_length or 256, "the context length"),
-        AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small language models"),
+        peak,
     ]
 
 

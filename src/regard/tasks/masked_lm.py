@@ -33,6 +33,7 @@ from regard.tasks.common import check_text_data, context_length, describe_rows, 
 from regard.training.automatic_settings import (
     AutomaticSetting,
     NetworkSize,
+    RunLength,
     UserSettings,
     choose_size,
     fine_tuning_settings,
@@ -136,7 +137,7 @@ class MaskedLMTask(NetworkTask):
             AutomaticSetting("training.schedule.kind", "cosine", "decays to zero, as BERT's schedule does"),
             AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small encoders"),
             # An epoch predicts one token in seven, where a language model predicts all of them.
-            *length_settings(tokens, min(100, max(4, 200_000_000 / tokens)), user),
+            *length_settings(tokens, RunLength(min(100, max(4, 200_000_000 / tokens))), user),
         ]
 
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:

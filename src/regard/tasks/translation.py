@@ -43,6 +43,7 @@ from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,
     AutomaticSetting,
     NetworkSize,
+    RunLength,
     UserSettings,
     choose_size,
     fine_tuning_settings,
@@ -144,7 +145,7 @@ class TranslationTask(NetworkTask):
         size = choose_size(RECURRENT_TRANSLATION_SIZES if user.recurrent else TRANSLATION_SIZES, stats.examples)
         tokenizer = user.tokenizer or "bpe"
         tokens = token_count(stats.characters / 2, tokenizer)  # of one side
-        epochs = min(60, max(3, 4_000_000 / max(1, stats.examples)))
+        length = RunLength(min(60, max(3, 4_000_000 / max(1, stats.examples))))
         if user.fine_tuning:
             return [
                 *validation_split(stats.examples, "pairs", user),
@@ -155,9 +156,9 @@ class TranslationTask(NetworkTask):
             *network_settings(size, f"{stats.examples:,} pairs: {size.name} fits them with little overfitting", user),
             vocab_setting(stats.characters, tokenizer),
             *validation_split(stats.examples, "pairs", user),
-            *(RECURRENT_SCHEDULE if user.recurrent else [peak_setting(size.width, tokens, epochs, user)]),
+            *(RECURRENT_SCHEDULE if user.recurrent else [peak_setting(size.width, tokens, length, user)]),
             *([syntax] if user.has_parses else []),
-            *length_settings(tokens, epochs, user),
+            *length_settings(tokens, length, user),
         ]
 
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:

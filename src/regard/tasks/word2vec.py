@@ -37,7 +37,7 @@ class Word2VecTask(Task):
     name = "word2vec"
     title = "word vectors"
     help = "word vectors, from text"
-    unsupported_options = ("--valid", "--test", "--from", "--mix", "--preset", "--resume")
+    unsupported_options = ("--valid", "--test", "--from", "--mix", "--preset", "--resume", "--minutes", "--size")
 
     def train(
         self, request: "TrainRequest", display: ProgressDisplay | None = None, callbacks: "Sequence[Callback]" = ()

@@ -17,6 +17,8 @@ CHARACTERS_PER_TOKEN_BY_KIND = {"character": 1.0, "word": 5.5}  # other kinds ma
 SMALL_TEXT = 300_000  # characters; less text is tokenized into characters
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS = 4096, 512
 MIN_BATCHES_PER_EPOCH = 16  # of automatic batches; less data gets smaller batches
+MAX_STEPS = 10_000_000  # of a run with a time budget
+MIN_STEPS_IN_TIME = 500  # less time gets smaller batches; see benchmarks/scaling.py
 MAX_EPOCHS = 100  # more passes over the same data bring overfitting, not quality
 MAX_PEAK = 3e-3  # learning rate of a network of width 128 with batches of 4,096 tokens; see benchmarks/learning_rate.py
 FINE_TUNING_FACTOR = 0.1  # of that learning rate: keeps most of what the model has learned
@@ -61,16 +63,25 @@ class UserSettings:
     context_length: int | None = None
     warmup_steps: int | None = None
     width: int | None = None  # of the network, or of the model that is fine-tuned
+    vocab_size: int | None = None
     tokenizer: str | None = None
     recurrent: bool = False  # the network is recurrent
     has_validation_data: bool = False
     has_parses: bool = False
     fine_tuning: bool = False  # training starts from a model
     lora: bool = False  # only small matrices are trained
+    minutes: float | None = None  # that training may take
+    budget_tokens: float | None = None  # that it can process in this time, where its speed was measured
+    size: "NetworkSize | None" = None  # of the network that was chosen for this time, or by its name
 
     def tokens_per_update(self, tokens: float) -> int:
         """Tokens of one optimizer step for this many training tokens, gradient accumulation included."""
-        return (self.batch_tokens or automatic_batch_tokens(tokens)) * (self.gradient_accumulation or 1)
+        batch_tokens = self.batch_tokens or automatic_batch_tokens(tokens, self.budget_tokens)
+        return batch_tokens * (self.gradient_accumulation or 1)
+
+    def batches_per_epoch(self, tokens: float) -> float:
+        """Optimizer steps of an epoch of this many training tokens, at least 1."""
+        return max(1.0, tokens / self.tokens_per_update(tokens))
 
 
 def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
@@ -85,25 +96,31 @@ def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
         return value if type(value) is int and value > 0 else None
 
     network = unchecked_value(sources, "model.kind")
-    epochs, tokenizer, valid, parses = (
-        unchecked_value(sources, key)
-        for key in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
+
+    def number(key: str) -> float | None:
+        value = unchecked_value(sources, key)
+        return value if type(value) in (int, float) and value > 0 else None
+
+    tokenizer, valid, parses = (
+        unchecked_value(sources, key) for key in ("tokenizer.kind", "data.valid", "data.train.parses")
     )
     return UserSettings(
         steps=count("training.steps"),
-        epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
+        epochs=number("training.epochs"),
         batch_tokens=count("training.batch_tokens"),
         gradient_accumulation=count("training.gradient_accumulation"),
         validation_every=count("validation.every"),
         context_length=count("data.context_length"),
         warmup_steps=count("training.schedule.warmup_steps"),
         width=count("model.width"),
+        vocab_size=count("model.vocab_size"),
         tokenizer=tokenizer if isinstance(tokenizer, str) else None,
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         has_validation_data=isinstance(valid, Mapping) and any(valid.values()),
         has_parses=bool(parses),
         fine_tuning=isinstance(unchecked_value(sources, "training.start_from"), str),
         lora=bool(count("training.lora.rank")),
+        minutes=number("training.minutes"),
     )
 
 
@@ -118,6 +135,44 @@ class NetworkSize:
     heads: int | None  # None for recurrent networks
     feed_forward: int | None
     dropout: float
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """The epochs that a run should have, and its limits."""
+
+    epochs: float
+    """Epochs without a time budget."""
+    min_steps: int = 1000
+    """Steps where there is little data."""
+    max_epochs: float = MAX_EPOCHS
+    """Epochs, however much time there is."""
+
+    def steps(self, tokens: float, user: UserSettings) -> int:
+        """The automatic number of steps."""
+        if user.budget_tokens is None:
+            return self._steps_of_epochs(tokens, user)
+        steps = min(user.budget_tokens / user.tokens_per_update(tokens), self.limit(tokens, user))
+        return round_to_two_digits(max(1, steps))
+
+    def _steps_of_epochs(self, tokens: float, user: UserSettings) -> int:
+        per_epoch = user.batches_per_epoch(tokens)
+        steps = min(100_000, max(self.min_steps, self.epochs * per_epoch), max(self.epochs, MAX_EPOCHS) * per_epoch)
+        return round_to_two_digits(max(1, steps))
+
+    def limit(self, tokens: float, user: UserSettings) -> int:
+        """Steps that a run with a time budget has at most: those of `max_epochs`."""
+        steps = round_to_two_digits(max(1, self.max_epochs * user.batches_per_epoch(tokens)))
+        return min(MAX_STEPS, max(steps, self._steps_of_epochs(tokens, user)))
+
+    def planned(self, tokens: float, user: UserSettings) -> int:
+        """Steps that the run is expected to have: the user's, or the automatic ones."""
+        planned = self.steps(tokens, user)
+        if user.steps is not None:
+            planned = user.steps if user.budget_tokens is None else min(planned, user.steps)
+        if user.epochs is not None:
+            planned = max(1, min(planned, math.ceil(user.epochs * tokens / user.tokens_per_update(tokens))))
+        return planned
 
 
 RECURRENT_SCHEDULE = [
@@ -171,9 +226,12 @@ def text_tokenizer(characters: int, user: UserSettings) -> AutomaticSetting:
     return AutomaticSetting("tokenizer.kind", kind, reason)
 
 
-def automatic_batch_tokens(tokens: float) -> int:
-    """Tokens per batch for this many training tokens: smaller batches where an epoch would have only a few."""
-    return max(MIN_BATCH_TOKENS, min(DEFAULT_BATCH_TOKENS, round_to_two_digits(max(1, tokens / MIN_BATCHES_PER_EPOCH))))
+def automatic_batch_tokens(tokens: float, budget_tokens: float | None = None) -> int:
+    """Tokens per batch for this many training tokens: smaller batches where an epoch or the time has only a few."""
+    most = min(DEFAULT_BATCH_TOKENS, round_to_two_digits(max(1, tokens / MIN_BATCHES_PER_EPOCH)))
+    if budget_tokens is not None:  # a power of two, as the batches of the default are
+        most = min(most, 2 ** round(math.log2(max(1, budget_tokens / MIN_STEPS_IN_TIME))))
+    return max(MIN_BATCH_TOKENS, most)
 
 
 def max_learning_rate(width: int, tokens_per_update: int) -> float:
@@ -181,11 +239,11 @@ def max_learning_rate(width: int, tokens_per_update: int) -> float:
     return MAX_PEAK * math.sqrt(128 / width) * min(1.0, math.sqrt(tokens_per_update / DEFAULT_BATCH_TOKENS))
 
 
-def peak_setting(width: int, tokens: float, epochs: float, user: UserSettings) -> AutomaticSetting:
+def peak_setting(width: int, tokens: float, length: RunLength, user: UserSettings) -> AutomaticSetting:
     """The peak of the inverse-square-root schedule: the paper's, which rises as warmup gets shorter, up to a limit."""
     width = user.width or width
     limit = max_learning_rate(width, user.tokens_per_update(tokens))
-    paper = paper_peak(width, user.warmup_steps or _warmup_steps(_planned_steps(tokens, epochs, user)))
+    paper = paper_peak(width, user.warmup_steps or _warmup_steps(length.planned(tokens, user)))
     reason = "the paper's for this width and warmup" if paper <= limit else "the highest that is stable for this width"
     return AutomaticSetting("training.schedule.learning_rate", _two_digits(min(paper, limit)), reason)
 
@@ -203,7 +261,7 @@ def fine_tuning_settings(tokens: float, user: UserSettings) -> list[AutomaticSet
             _two_digits(learning_rate),
             reason or "low, to keep most of what the model has learned",
         ),
-        *length_settings(tokens, epochs, user, min_steps=50),
+        *length_settings(tokens, RunLength(epochs, min_steps=50, max_epochs=epochs), user),
     ]
 
 
@@ -211,41 +269,24 @@ def _two_digits(number: float) -> float:
     return float(f"{number:.1e}")
 
 
-def _batches_per_epoch(tokens: float, user: UserSettings) -> float:
-    return max(1.0, tokens / user.tokens_per_update(tokens))
-
-
-def _automatic_steps(tokens: float, epochs: float, user: UserSettings, min_steps: int) -> int:
-    per_epoch = _batches_per_epoch(tokens, user)
-    steps = min(100_000, max(min_steps, epochs * per_epoch), max(epochs, MAX_EPOCHS) * per_epoch)
-    return max(1, round_to_two_digits(max(1, steps)))
-
-
-def _planned_steps(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> int:
-    """Steps that the run will have: the user's, or the automatic ones."""
-    planned = user.steps or _automatic_steps(tokens, epochs, user, min_steps)
-    if user.epochs is not None:
-        planned = max(1, min(planned, math.ceil(user.epochs * tokens / user.tokens_per_update(tokens))))
-    return planned
-
-
 def _warmup_steps(planned: int) -> int:
     return max(1, min(4000, round_to_two_digits(planned / 10))) if planned >= 10 else 1
 
 
-def length_settings(tokens: float, epochs: float, user: UserSettings, min_steps: int = 1000) -> list[AutomaticSetting]:
+def length_settings(tokens: float, length: RunLength, user: UserSettings) -> list[AutomaticSetting]:
     """Batch size, steps for this many tokens and epochs, and what follows: warmup, validation and patience."""
-    steps = _automatic_steps(tokens, epochs, user, min_steps)
-    passes = max(1, round(steps / _batches_per_epoch(tokens, user)))
-    planned = _planned_steps(tokens, epochs, user, min_steps)
-    every = user.validation_every or min(planned, round_to_two_digits(max(10, min_steps / 10, planned / 20)))
+    planned = length.planned(tokens, user)
+    every = user.validation_every or min(planned, round_to_two_digits(max(10, length.min_steps / 10, planned / 20)))
+    if user.budget_tokens is not None and user.validation_every is None:  # a validation is a third of its training
+        times = min(20, max(2, round(3 * planned / user.batches_per_epoch(tokens))))
+        every = max(1, round_to_two_digits(max(1, planned / times)))
     times = max(1, planned // every)
     patience = max(2, round(times / 4))
-    batch_tokens = automatic_batch_tokens(tokens)
-    batches = AutomaticSetting("training.batch_tokens", batch_tokens, "gives little data several updates per epoch")
+    batch_tokens = automatic_batch_tokens(tokens, user.budget_tokens)
+    batches = AutomaticSetting("training.batch_tokens", batch_tokens, "gives little data or time several updates")
     return [
         *([batches] if batch_tokens < DEFAULT_BATCH_TOKENS else []),
-        AutomaticSetting("training.steps", steps, f"about {passes:,} epoch{'s' if passes > 1 else ''}"),
+        *_step_settings(tokens, length, user),
         AutomaticSetting(
             "training.schedule.warmup_steps", _warmup_steps(planned), "a tenth of the steps, at most the paper's 4,000"
         ),
@@ -257,10 +298,30 @@ def length_settings(tokens: float, epochs: float, user: UserSettings, min_steps:
     ]
 
 
-def vocab_setting(characters: int, tokenizer: str) -> AutomaticSetting:
-    """The vocabulary size: from 2,000 for less than a million characters to 32,000."""
-    bounds = ((2000, 1e6), (4000, 3e6), (8000, 3e7), (16_000, 3e8))
-    size = next((size for size, most in bounds if characters <= most), 32_000)
+def _step_settings(tokens: float, length: RunLength, user: UserSettings) -> list[AutomaticSetting]:
+    def epochs(steps: int) -> str:
+        passes = max(1, round(steps / user.batches_per_epoch(tokens)))
+        return f"{passes:,} epoch{'s' if passes > 1 else ''}"
+
+    if user.minutes is None:
+        steps = length.steps(tokens, user)
+        return [AutomaticSetting("training.steps", steps, f"about {epochs(steps)}")]
+    limit, planned = length.limit(tokens, user), length.planned(tokens, user)
+    reason = f"{user.minutes:g} minutes at the speed that was measured"
+    if user.budget_tokens is None:
+        reason = "until training has measured its speed"
+    elif planned == limit:
+        reason = "more would overfit, so that the run will end before its time"
+    return [
+        AutomaticSetting("training.steps", limit, f"at most {epochs(limit)}, however fast this machine is"),
+        AutomaticSetting("training.planned_steps", planned, f"about {epochs(planned)}: {reason}"),
+    ]
+
+
+def vocab_setting(characters: int, tokenizer: str, largest: int = 32_000) -> AutomaticSetting:
+    """The vocabulary size: from 2,000 for less than a million characters to the largest."""
+    bounds = ((2000, 1e6), (4000, 3e6), (8000, 3e7), (16_000, 3e8), (32_000, 3e9))
+    size = next((size for size, most in bounds if characters <= most), largest)
     if tokenizer == "character":
         reason = "an upper bound: the tokenizer has one token per distinct character"
     else:

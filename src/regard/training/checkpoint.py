@@ -32,6 +32,7 @@ from regard.files import atomic_path, check_regular_file, read_regular_file, wri
 from regard.models.folder import save_tensors, trained_tensors
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.optimizers import UpdateResult, single_optimizers
+from regard.training.time_budget import Pace
 
 CHECKPOINTS_KEPT = 2
 CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
@@ -73,8 +74,11 @@ class TrainingState:
     first_loss: float | None = None  # of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
+    elapsed: float = 0.0  # seconds of training, validations and checkpoints so far
+    pace: Pace | None = None  # of a run with a time budget
     interval: MetricsInterval = field(default_factory=MetricsInterval)
     last_validation: int = 0  # step of the last validation
+    validated_progress: float = 0.0  # planned steps that were done then
     best_scores: dict[str, float] | None = None
     best_step: int = 0
     validations_since_best: int = 0
@@ -92,7 +96,8 @@ class TrainingState:
     def from_dict(cls, values: dict[str, Any]) -> "TrainingState":
         """From JSON."""
         position, interval = DataPosition(**values["position"]), MetricsInterval(**values["interval"])
-        return cls(**{**values, "position": position, "interval": interval})
+        pace = None if values.get("pace") is None else Pace(**values["pace"])
+        return cls(**{**values, "position": position, "interval": interval, "pace": pace})
 
 
 class TensorSpec(NamedTuple):

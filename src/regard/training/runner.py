@@ -9,9 +9,8 @@ from pathlib import Path
 
 import torch
 
-from regard.config import Config, ConfigSource, load_sources, validate_sources
+from regard.config import Config, ConfigSource, validate_sources
 from regard.data.corpus_scan import ReportProgress, discard_scan
-from regard.data.datasets import Datasets, dataset_splits
 from regard.data.preparation import PreparedData
 from regard.data.store import verified_stores
 from regard.errors import ConfigError, DataError, InterruptedRun, ModelError, RegardError, RunFolderError
@@ -33,7 +32,6 @@ from regard.training.run_folder import RunFolder
 from regard.training.setup import (
     TrainRequest,
     config_of,
-    dataset_path,
     prepared_folder,
     progress_callback,
     resume_run,
@@ -44,42 +42,6 @@ from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_sign
 from regard.training.task import Check, NetworkTask, task_of
 from regard.training.trained_parts import select_parameters
 from regard.training.trainer import Trainer
-
-
-def train(
-    config_or_path: Config | str | Path,
-    *,
-    data: str | Path | Sequence[str | Path] | Datasets | None = None,
-    out: str | Path,
-    resume: bool = False,
-    device: str = "auto",
-    callbacks: Sequence[Callback] = (),
-    display: ProgressDisplay | None = None,
-) -> Run:
-    """Train a network, and write everything to the folder `out`.
-
-    `config_or_path` is a config, the name of a preset, or a TOML file; `data` are files to train on, which override
-    its `data.train`, or a dataset such as those of Hugging Face `datasets`, which is saved in the run folder. With
-    `resume`, a run in `out` is continued. `device` is "auto", "cpu", "cuda", "cuda:N" or "mps". `callbacks` are called
-    as it trains.
-
-    run = regard.train("tiny", data="pairs.tsv", out="runs/mine")
-    model = regard.load(run.best)
-    """
-    if isinstance(config_or_path, Config):
-        values = config_or_path.model_dump(mode="json", exclude_unset=True)
-        sources = [ConfigSource("regard.train", values)]
-    else:
-        sources = load_sources(config_or_path)
-    datasets = dataset_splits(data) or {}
-    splits = {name: [str(dataset_path(Path(out), name))] for name in datasets}
-    if data is not None and not datasets:
-        splits = {"train": [str(data)] if isinstance(data, str | Path) else [str(file) for file in data]}
-    if splits:
-        values = {name: {"files": files, "source": [], "target": [], "parses": []} for name, files in splits.items()}
-        sources.append(ConfigSource("regard.train", {"data": values}))
-    request = TrainRequest(sources, Path(out), resume, command=["regard.train"], device=device, datasets=datasets)
-    return run_training(request, display, callbacks)
 
 
 def run_training(
@@ -108,7 +70,7 @@ def run_training(
                     elif not request.sources:
                         raise ConfigError(f"{run.folder}: holds no run to resume; check --out.")
                     else:
-                        start_run(run, request, display, stop)
+                        start_run(run, request, display, stop, process_group)
         with _recording_failure(run, process_group), errors():
             summary = _train(run, process_group, display, stop, callbacks)
         return Run(request.out, summary)
@@ -176,7 +138,12 @@ def _train(
                 display.note(f"{name}: {message}.")
         for warning in task.data_warnings(config, prepared):
             display.note(warning)
-        if config.training.epochs is not None:
+        if config.training.minutes is not None:
+            display.note(
+                f"training.minutes = {config.training.minutes:g}: {trainer.steps:,} steps are planned, and fitted to "
+                "the time while training goes on."
+            )
+        elif config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
         if peak.note:

@@ -1,4 +1,7 @@
-"""Schedules by the step, counted from 1: learning rates, and the number of batches per update."""
+"""Schedules by the step, counted from 1: learning rates, and the number of batches per update.
+
+A learning rate is a function of real numbers: a run that is fitted to a time passes its planned steps faster or slower.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from regard.config import (
     WsdScheduleConfig,
 )
 
-Schedule = Callable[[int], float]
+Schedule = Callable[[float], float]
 
 
 def build_schedule(config: ScheduleConfig, width: int, steps: int) -> Schedule:
@@ -72,7 +75,7 @@ def cosine(peak: float, warmup: int, steps: int, minimum: float = 0.0) -> Schedu
     [0.5, 1.0, 0.5, 0.0, 0.0]
     """
 
-    def learning_rate(step: int) -> float:
+    def learning_rate(step: float) -> float:
         if step < warmup:
             return peak * step / warmup
         progress = min(1.0, (step - warmup) / max(1, steps - warmup))
@@ -94,7 +97,7 @@ def warmup_stable_decay(peak: float, warmup: int, steps: int, decay: int, minimu
     [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
     """
 
-    def learning_rate(step: int) -> float:
+    def learning_rate(step: float) -> float:
         remaining = min(1.0, max(0.0, (steps - step) / decay))
         decayed = minimum + (peak - minimum) * remaining
         return min(decayed, peak * step / warmup) if step < warmup else decayed

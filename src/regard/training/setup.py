@@ -25,9 +25,11 @@ from regard.files import read_regular_file
 from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
 from regard.training.run_folder import RunFolder
 from regard.training.shutdown import StopRequest
+from regard.training.speed import sized_settings
 from regard.training.task import NetworkTask, check_task, task_in_sources, task_of
 from regard.training.trained_parts import base_checksum, check_trained_parts
 
@@ -39,6 +41,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "data.cluster",
     "training.steps",
     "training.epochs",
+    "training.minutes",
     "training.gradient_accumulation",
     "training.batch_ramp_steps",
     "training.label_smoothing",
@@ -91,6 +94,8 @@ class TrainRequest:
     """The command line, for run.json."""
     device: str = "auto"
     """The device, by name: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
+    size: str | None = None
+    """The size of the network, by name or by its number of parameters, such as `10M`; for tasks with a rule for it."""
     datasets: Mapping[str, Iterable[Mapping[str, object]]] = field(default_factory=dict)
     """Datasets of a Python program by split, which are saved in the run folder: see `dataset_path`."""
 
@@ -100,7 +105,13 @@ class TrainRequest:
         return self.task is not None
 
 
-def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, stop: StopRequest) -> None:
+def start_run(
+    run: RunFolder,
+    request: TrainRequest,
+    display: ProgressDisplay,
+    stop: StopRequest,
+    process_group: ProcessGroup = SINGLE_PROCESS,
+) -> None:
     """Resolve the settings of a new run and write config.toml and run.json."""
     if run.exists:
         raise RunError(f"{run.folder}: already holds a run; add --resume to continue it, or choose another --out.")
@@ -142,7 +153,10 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
             raise DataError(f"{', '.join(config.data.train.file_names)}: has no text to train on; provide more text.")
         if data.mix.has_files:  # an epoch is longer
             stats = replace(stats, characters=round(stats.characters / (1 - data.mix_fraction)))
-        chosen = task.automatic_settings(stats, user_settings(sources))
+        user = user_settings(sources)
+        if request.size is not None or user.minutes is not None:
+            user = sized_settings(task, sources, stats, request.size, display, process_group)
+        chosen = task.automatic_settings(stats, user)
         sources = [sources[0], as_source(chosen), *sources[1:]]
         config = validate_sources(sources)
         chosen = _used_settings(chosen, config, sources)

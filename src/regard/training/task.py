@@ -284,6 +284,21 @@ class NetworkTask(Task):
     def automatic_settings(self, stats: "CorpusStats", user: "UserSettings") -> "list[AutomaticSetting]":
         """Settings that suit the amount of data, for what the user left open."""
 
+    def sized(
+        self, stats: "CorpusStats", user: "UserSettings", size: str | None, measure: "Callable[[UserSettings], float]"
+    ) -> "UserSettings":
+        """The user's settings with what follows from `--size` and from the time that training may take.
+
+        `measure` returns the seconds per token of the network that `automatic_settings` choose for some user's
+        settings. Without a rule for the size of its network, a task has the number of steps fitted to the time only.
+        """
+        if size is not None:
+            raise ConfigError(
+                f"--size {size}: is for regard train gpt; for regard train {self.name}, set model.width and "
+                "model.layers, or choose a preset."
+            )
+        return user
+
     @abstractmethod
     def prepare(self, folder: "Path", key: str, config: Config, report: "ReportProgress") -> "PreparedData":
         """Train or load the tokenizer and write token stores to a folder."""

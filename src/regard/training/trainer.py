@@ -30,6 +30,7 @@ from regard.training.run_folder import RunFolder
 from regard.training.schedules import batches_of_update, build_schedule, updates_of_batches
 from regard.training.shutdown import StopRequest
 from regard.training.task import ALL_WORK, BoundTask, ValidationResult, shared_work
+from regard.training.time_budget import StepPlan
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
 SECONDS_PER_DISPLAY = 1.0  # at most, between two updates of the progress display
@@ -81,10 +82,10 @@ class Trainer:
         self.scaler = LossScaler(process_group.device.type) if matmul_dtype == torch.float16 else None
         self.average = MovingAverage(self.trained_network, training.ema_decay) if training.ema_decay else None
         self.state = TrainingState()
-        self.steps = self._last_step()
-        self.schedule = build_schedule(config.training.schedule, config.model.width, self.steps)
+        self.plan = self._plan()
+        self.schedule = build_schedule(config.training.schedule, config.model.width, self.plan.planned)
         self.saver = self.parallel.saver(run.checkpoints, self._on_saved)
-        self._saved_at = time.monotonic()
+        self._started = self._saved_at = time.monotonic()
         self._shown_at = -math.inf  # the first step is shown at once
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
 
@@ -95,8 +96,21 @@ class Trainer:
         if self.scaler is not None:
             self.scaler.restore(checkpoint.part("scaler"))
 
+    @property
+    def steps(self) -> int:
+        """The last step; a run with a time budget may still move it."""
+        return self.plan.last_step(self.state.pace)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, validations and checkpoints, of all processes that continued each other."""
+        return time.monotonic() - self._started
+
     def train(self) -> str:
         """Train to the end; returns the status: `finished` or `early stopped`."""
+        self._started = time.monotonic() - self.state.elapsed
+        if self.state.pace is None or self.plan.seconds is None:
+            self.state.pace = self.plan.start(self.state.step, self.state.elapsed)
         try:
             status = self._train()
         except Exception:
@@ -119,6 +133,7 @@ class Trainer:
             if 0 < self.config.training.patience <= self.state.validations_since_best:
                 return "early stopped"
             self.step()
+            self._fit_to_time()
             self.stop.requested = self.process_group.any(self.stop.requested)
             if self.stop.requested:
                 self._save(wait=True)
@@ -126,14 +141,22 @@ class Trainer:
             if self._saving_is_due():
                 self._save()
 
-    def _last_step(self) -> int:
-        training = self.config.training
-        if training.epochs is None:
-            return training.steps
-        batches = training.epochs * self.task.batches_per_epoch
-        return min(
-            training.steps, updates_of_batches(batches, training.gradient_accumulation, training.batch_ramp_steps)
-        )
+    def _plan(self) -> StepPlan:
+        training, limit = self.config.training, self.config.training.steps
+        if training.epochs is not None:
+            ramp = training.gradient_accumulation, training.batch_ramp_steps
+            limit = min(limit, updates_of_batches(training.epochs * self.task.batches_per_epoch, *ramp))
+        if training.minutes is None:
+            return StepPlan(limit, limit)
+        return StepPlan(min(training.planned_steps or limit, limit), limit, 60 * training.minutes)
+
+    def _fit_to_time(self) -> None:
+        """At fixed points, move the last step to where the time will be over."""
+        pace, step = self.state.pace, self.state.step
+        if pace is not None and self.plan.is_due(pace, step):
+            elapsed = float(self.process_group.exchange(str(self.elapsed))[0])  # one last step for all processes
+            self.state.pace = self.plan.fitted(pace, step, elapsed)
+            self._save()  # a resumed run must not measure again
 
     # one step
 
@@ -183,7 +206,7 @@ class Trainer:
             self._show(self._metrics())
 
     def _learning_rate(self, step: int) -> float:
-        return self.schedule(step) * self.state.learning_rate_factor
+        return self.schedule(self.plan.progress(self.state.pace, step)) * self.state.learning_rate_factor
 
     def _flops(self, batches: list[Batch]) -> float:
         return self.passes * sum(self.task.flops(batch) for batch in batches)
@@ -258,8 +281,10 @@ class Trainer:
     # validation
 
     def _validation_is_due(self) -> bool:
-        step, every = self.state.step, self.config.validation.every
-        return step > self.state.last_validation and (step % every == 0 or step == self.steps)
+        state, every = self.state, self.config.validation.every
+        done, before = self.plan.progress(state.pace, state.step), state.validated_progress
+        is_time = state.step % every == 0 if state.pace is None else done // every > before // every
+        return state.step > state.last_validation and (is_time or state.step >= self.steps)
 
     def _validate(self) -> None:
         """Measure the network: all processes together, of which the first decides whether it is the best so far."""
@@ -276,7 +301,7 @@ class Trainer:
                     self._save_weights_for_average()
                 self._log_validation(result, better)
         better = group.exchange(json.dumps(better))[0] == json.dumps(True)
-        state.last_validation = state.step
+        state.last_validation, state.validated_progress = state.step, self.plan.progress(state.pace, state.step)
         state.validations_since_best = 0 if better else state.validations_since_best + 1
         state.plateau_validations = 0 if better else state.plateau_validations + 1
         if better:
@@ -353,6 +378,7 @@ class Trainer:
         """Save a checkpoint; a divided network is saved in the background unless `wait` is set."""
         if self.process_group.is_first:
             self.state.file_sizes, self.state.file_checksums = self.run.appended.flush()
+        self.state.elapsed = self.elapsed
         parts = {
             "network": trained_tensors(self.trained_network),
             "optimizer": optimizer_tensors(self.optimizer, self.trained_network),
