@@ -73,7 +73,9 @@ def test_model_prints_parameters_flops_and_memory() -> None:
         "4,000 steps of warmup, label smoothing 0.1, average of 5 checkpoints",
         "Decoding: beam 4, length penalty 0.6, at most 50 tokens more than the source",
     ]
-    assert "Decoding" not in regard("model", "gpt-char").out
+    shown = regard("model", "gpt-char").out
+    assert "Decoding" not in shown
+    assert "Training:" not in shown  # `regard train` chooses it for the text
 
 
 def test_model_of_a_folder_prints_its_decoding_but_not_the_default_training(translator: Path) -> None:

@@ -404,6 +404,11 @@ def test_invalid_validation_and_test_data_fail_before_training(part: str, tmp_pa
     name = {"valid": "validation", "test": "test"}[part]
     assert done.code == 3
     assert done.err == f"regard: {bad}: has no text to use as {name} data; provide more text.\n"
+    (tmp_path / "one.txt").write_text("a\n")
+    done = regard("train", "gpt", "--data", tmp_path / "one.txt", "--out", tmp_path / "one")
+    assert done.code == 3
+    assert f"data.valid has no text to measure the model on; pass more text than {tmp_path / 'one.txt'}" in done.err
+    assert not (tmp_path / "one").exists()
     done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
     assert done.err == f"regard: {tmp_path / 'missing.tsv'}: not found; check the path.\n"
 

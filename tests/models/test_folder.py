@@ -89,6 +89,14 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     assert load_error(path) == f"{path}: is not a folder; give the path of a model folder, or of a run."
 
 
+def test_a_run_without_a_model_says_how_to_continue(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert load_error(tmp_path) == (
+        f"{tmp_path}: is a run that has no model yet, because it stopped before its first validation; continue it with "
+        f"regard train --resume --out {tmp_path}."
+    )
+
+
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_a_missing_file_is_an_error(folder: Path, file: str) -> None:
     (folder / file).unlink()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from commands import regard
+from regard import load
 from regard.config import Config, CorpusConfig, DecoderOnlyConfig, RotaryPositionsConfig, TokenizerConfig
 from regard.data.chat import ChatTemplate, load_chat_template
 from regard.data.conversation_batches import ConversationBatches, PreferenceBatches
@@ -167,12 +168,16 @@ def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     options: list[str | Path] = ["--data", data, "--valid", valid, "--from", base, "--out", out, *LORA]
     done = regard("train", "chat", *options, *SETTINGS)
     assert done.code == 0, done.err
+    done_wrong = regard("train", "gpt", "--data", data, "--out", folder / "gpt")
+    assert "no text under 'text'" in done_wrong.err
+    assert "conversations are for regard train chat" in done_wrong.err
     assert "Validation (step 4): loss" in done.out
     return out
 
 
 def test_a_chat_model_is_trained_from_the_command_line(base: Path, tuned: Path) -> None:
     assert (tuned / "best" / "adapter.safetensors").exists()
+    assert load(tuned).chat_template.is_own  # what the base, without a template, learned to write
     valid = tuned.parent / "valid.jsonl"
     (validated,) = [line["valid"] for line in lines(tuned) if "valid" in line]
     scores = {}

@@ -323,7 +323,8 @@ def _print_summary(summary: "BatchSummary", *, as_json: bool) -> None:
         print_text(json.dumps(asdict(summary), ensure_ascii=False, indent=2))
         return
     if summary.complete:
-        print_text(f"{summary.rows:,} rows in {summary.shards:,} shards, each row once: {summary.out}/shards")
+        shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
+        print_text(f"{summary.rows:,} rows in {shards}, each row once: {summary.out}/shards")
         print_text(f"Manifest: {summary.manifest}")
     else:
         print_text(

@@ -56,7 +56,7 @@ def run(
         print_text(json.dumps(costs.as_dict(), indent=2))
     else:
         _print_network(source or "defaults", config, costs)
-        if source is None or not Path(source).is_dir():  # a model folder has no settings of its training
+        if "steps" in config.training.model_fields_set:  # otherwise `regard train` chooses most of them
             _print_training(config)
         if config.model.translates:
             _print_decoding(config)

@@ -47,7 +47,6 @@ EXAMPLES = examples(
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
 )
-MODEL_FILES = ("run.json", "model.safetensors")  # in the folder of a run or of a model
 TASK_EXAMPLES: tuple[tuple[str, "ExampleType"], ...] = (  # what the usual tasks are trained on, the most likely first
     ("translation", "pairs"),
     ("classify", "labeled"),
@@ -227,8 +226,7 @@ def run(
             device=device,
             size=size,
         )
-        train = run_training if task is None else task.train
-        finished = train(request, display_for(sys.stderr, quiet))
+        finished = (run_training if task is None else task.train)(request, display_for(sys.stderr, quiet))
     if is_rank_zero():
         print_results(finished)
 
@@ -256,7 +254,7 @@ def _looks_like_data(names: Sequence[str], command: str = "train", data: Sequenc
     path = Path(first)
     if TASK_REGISTRY.resolve(first) in TASK_REGISTRY or path.suffix == ".toml":
         return None
-    if path.is_dir() and any((path / name).is_file() for name in MODEL_FILES):
+    if path.is_dir() and any((path / name).is_file() for name in ("run.json", "model.safetensors")):
         run = f"`regard train --resume --out {quote(first)}` resumes a run, " if (path / "run.json").is_file() else ""
         return ConfigError(
             f"{first}: is a model, not a task; {run}`regard train TASK --data FILE --from {quote(first)}` fine-tunes a "

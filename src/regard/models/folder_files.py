@@ -1,6 +1,7 @@
 """The files of a model folder, and reading its settings; imports no torch."""
 
 import json
+import shlex
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "READ
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"  # of weights in several files, as Hugging Face writes them
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
-BEST_FOLDER = "best"  # the model folder in a run folder
+BEST_FOLDER, RUN_FILE = "best", "run.json"  # in a run folder: the model folder, and the state of the run
 CHECKSUM_KEY = "crc32"  # of the bytes of the tensors, in the metadata of a file of weights
 NO_CHECKSUM = "00000000"  # until they are written
 MAX_HEADER_BYTES = 100_000_000  # of safetensors
@@ -33,6 +34,11 @@ def resolve_model_folder(path: str | Path) -> Path:
         raise ModelError(f"{folder}: {problem}; give the path of a model folder, or of a run.")
     if not (folder / CONFIG_FILE).exists() and (folder / BEST_FOLDER / CONFIG_FILE).is_file():
         return folder / BEST_FOLDER
+    if not (folder / CONFIG_FILE).exists() and (folder / RUN_FILE).is_file():
+        raise ModelError(
+            f"{folder}: is a run that has no model yet, because it stopped before its first validation; continue it "
+            f"with regard train --resume --out {shlex.quote(str(folder))}."
+        )
     return folder
 
 

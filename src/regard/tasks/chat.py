@@ -113,8 +113,7 @@ def check_chat_start(config: Config, task: str) -> None:
         raise ConfigError(f"regard train {task}: model.kind = {config.model.kind!r} is no language model; use one.")
     if config.training.start_from is None:
         raise ConfigError(
-            f"regard train {task}: fine-tunes a language model, whose tokenizer and chat template it uses; pass --from "
-            "MODEL."
+            f"train {task} fine-tunes a language model, whose tokenizer and chat template it uses; pass --from MODEL."
         )
 
 

@@ -24,7 +24,7 @@ from regard.data.readers import read_documents
 from regard.data.readers.jsonl import JsonLinesReader
 from regard.data.tokenizer import unknown_note
 from regard.decoding.options import OutputConstraints, SamplingOptions
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
 from regard.tasks.common import (
     DEFAULT_CONTEXT_LENGTH,
@@ -235,6 +235,11 @@ class BoundLanguageModeling:
         self.tokenizer = prepared.tokenizer
         self.context_length = context_length(config)
         self._valid, self._test = prepared.valid, prepared.test
+        if not len(prepared.valid.store.columns[0].ids):  # before training, and not at its first validation
+            raise DataError(
+                "data.valid has no text to measure the model on; pass more text than "
+                f"{', '.join(config.data.train.file_names)} has, or a file with --valid."
+            )
         self._separate = config.data.documents == "separate"
         self._source = self._training_batches(prepared.train)
         self._flops = FlopCounter(network)

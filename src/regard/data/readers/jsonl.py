@@ -117,9 +117,12 @@ def _other_keys(record: Mapping[str, Any], roles: Sequence[str]) -> str:
     >>> _other_keys({"en": "Hello", "it": "Ciao"}, ("source", "target"))
     ", or choose among its keys 'en', 'it' with --source-column and --target-column"
     """
-    if len(record) < len(roles):
+    if isinstance(record.get("messages"), list):
+        return "; conversations are for regard train chat"
+    texts = [key for key, value in record.items() if isinstance(value, str | int | float)]
+    if len(texts) < len(roles):
         return ""
-    keys = ", ".join(map(repr, list(record)[:SHOWN_KEYS])) + (", …" if len(record) > SHOWN_KEYS else "")
+    keys = ", ".join(map(repr, texts[:SHOWN_KEYS])) + (", …" if len(texts) > SHOWN_KEYS else "")
     return f", or choose among its keys {keys} with {' and '.join(f'--{role}-column' for role in roles)}"
 
 
