@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "regard evaluate runs/en-it --source test.en --target test.it --beam 5",
     "regard evaluate runs/gpt --data test.txt --json",
+    "regard evaluate runs/gpt --tasks capitals.jsonl arc.yaml",
 )
 MAX_CONFUSION_LABELS = 12  # with more labels, the confusion matrix is not printed
 
@@ -65,6 +66,13 @@ def run(
             help="Files or folders of pairs (TSV, CSV, JSON Lines), text, labeled texts or tagged words; builtin:NAME.",
         ),
     ] = None,
+    tasks: Annotated[
+        Files,
+        file_option(
+            "--tasks",
+            help="Multiple-choice tasks for a language model: JSON Lines, or YAML files of the lm-evaluation-harness.",
+        ),
+    ] = None,
     tag_column: Annotated[
         int | None,
         option(DATA_PANEL, min=1, help="Column of the tag, counted from 1, for a tagger; the last by default."),
@@ -72,7 +80,9 @@ def run(
     context_length: Annotated[
         int | None,
         option(
-            DATA_PANEL, min=1, help="Context length of a language model; by default that of its training, else 256."
+            DATA_PANEL,
+            min=1,
+            help="Context length of a language model; by default that of its training, else 256.",
         ),
     ] = None,
     source_column: SourceColumnOption = None,
@@ -120,7 +130,7 @@ def run(
     """Evaluate a model on data: a translator by BLEU, chrF, TER and loss, a language model by loss and bits per byte.
 
     Classifiers and taggers get accuracy, macro-F1 and a confusion matrix; masked and bidirectional language models
-    the perplexity of their predictions.
+    the perplexity of their predictions. --tasks asks a language model multiple-choice questions.
     """
     from regard.api import load
     from regard.data.lines import InvalidLines
@@ -129,6 +139,11 @@ def run(
 
     require_packages("torch", "sacrebleu")  # known before the data is translated
     columns = column_settings(source_column, target_column, text_column, label_column)
+    if tasks:
+        if source or target or data or parses:
+            raise ConfigError("--tasks: have their own data; evaluate the other data with a second command.")
+        _evaluate_tasks(load(model, device=device), tasks, as_json=as_json, quiet=quiet)
+        return
     corpus = corpus_from_options(source, target, data, parses=parses, columns=columns)
     loaded, invalid = load(model, device=device), InvalidLines(skip_invalid)
     if not loaded.config.task:
@@ -160,6 +175,29 @@ def run(
     if settings:
         print_text(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items()))
     _print_scores(result)
+
+
+def _evaluate_tasks(model: "Model", files: Sequence[str], *, as_json: bool, quiet: bool) -> None:
+    """Print the accuracies of a language model on multiple-choice tasks."""
+    from regard.evaluation.harness_task import read_task
+    from regard.evaluation.multiple_choice import evaluate_choices
+    from regard.tables import new_table
+    from regard.training.display import display_for
+
+    if not model.config.model.generates:
+        raise ConfigError(f"--tasks: are for language models, and {model.folder} is none; remove the option.")
+    tasks = [read_task(file) for file in files]  # all files are checked before the first question
+    with closing(display_for(sys.stderr, quiet)) as display:
+        results = [(name, evaluate_choices(model, questions, display.count)) for name, questions in tasks]
+    if as_json:
+        info = {"model": str(model.folder), "tasks": [{"task": name, **result.as_dict()} for name, result in results]}
+        print_text(json.dumps(info, indent=2, ensure_ascii=False))
+        return
+    print_text(f"{model.folder}: acc, the answer has the highest probability; acc_norm, per character")
+    table = new_table("task", "questions", "acc", "± error", "acc_norm", "± error")
+    for name, result in results:
+        table.add_row(name, f"{result.questions:,}", *(f"{value:.4f}" for value in result.scores.values()))
+    print_table(table)
 
 
 def _check_options(options: "EvaluationOptions", task: "NetworkTask", model: "Model", output: Path | None) -> None:

@@ -5,6 +5,7 @@ B texts · T target length · V vocabulary
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -84,6 +85,56 @@ def text_log_probabilities(
             scores[k] = row[mask].tolist()
     for (n, start, first_scored, _), window_scores in zip(spans, scores, strict=True):
         results[n] += window_scores[first_scored - start :]
+    return results
+
+
+@dataclass(frozen=True)
+class ContinuationScore:
+    """The log-probability of a continuation of a text."""
+
+    total: float
+    is_greedy: bool
+    """Whether each of its tokens is the most probable one."""
+
+
+@torch.inference_mode()
+def continuation_scores(
+    networks: Sequence[Network],
+    texts: Sequence[tuple[TokenIds, TokenIds]],
+    tokens: SpecialTokensConfig,
+    window: int | None = None,
+) -> list[ContinuationScore]:
+    """Score the continuation of each text; of a text that is longer than the window, its beginning is left out.
+
+    Args:
+        networks: One network, or the networks of an ensemble.
+        texts: The ids of each text, without a start token, and those of its continuation.
+        tokens: Special tokens.
+        window: Tokens that a network sees at most.
+    """
+    rows = [np.array([tokens.start, *text, *continuation], np.int64) for text, continuation in texts]
+    if window is not None:
+        rows = [row[-window - 1 :] for row in rows]
+    results = [ContinuationScore(0.0, is_greedy=True)] * len(rows)
+    for examples in _batches(np.array([[len(row) - 1 for row in rows]])):
+        inputs, labels = [rows[n][:-1] for n in examples], [rows[n][1:] for n in examples]
+        target, target_mask = (torch.from_numpy(array) for array in pad_sequences(inputs, pad_id=tokens.pad))
+        next_tokens = torch.from_numpy(pad_sequences(labels, pad_id=tokens.pad)[0])
+        device = next(networks[0].parameters()).device
+        lengths = [min(len(texts[n][1]), len(rows[n]) - 1) for n in examples]
+        scored = torch.zeros_like(target, dtype=torch.bool)
+        for row, n, length in zip(scored, examples, lengths, strict=True):
+            row[len(rows[n]) - 1 - length : len(rows[n]) - 1] = True
+        logits = [  # at the tokens of continuations only: a vocabulary is large
+            network.logits(network.decode(target.to(device), mask=target_mask.to(device))[scored.to(device)]).float()
+            for network in networks
+        ]
+        mixed = torch.stack([row.log_softmax(-1) for row in logits]).logsumexp(0) - math.log(len(logits))  # (N, V)
+        wanted = next_tokens[scored].to(device)
+        values = mixed.gather(-1, wanted[:, None]).squeeze(-1).cpu().double().split(lengths)
+        greedy = (mixed.argmax(-1) == wanted).cpu().split(lengths)
+        for n, value, best in zip(examples, values, greedy, strict=True):
+            results[n] = ContinuationScore(float(value.sum()), bool(best.all()))
     return results
 
 
