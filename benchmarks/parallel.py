@@ -6,7 +6,7 @@
 Each layout trains the same network on the same batches in processes of one thread, started by torchrun. The state of a
 process are its parts of weights, gradients and Adam's state, 16 bytes per parameter in all; its peak is the memory that
 it had at most during the steps, above what it had before it built the network. The largest of all processes is printed.
-The ideal throughput is that of one process times their number.
+The ideal throughput is that of one process times their number, or times the number of cores if there are fewer.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import torch
 from common import print_markdown
 
 from regard.config import AdamConfig, DdpConfig, DecoderOnlyConfig, EncoderDecoderConfig, FsdpConfig, TensorConfig
+from regard.machine import available_cores
 from regard.models import build
 from regard.training.batches import TokenBatch
 from regard.training.distributed import joined_process_group, local_part
@@ -49,7 +50,7 @@ RUNS = [
     ("tensor", 4),
     ("fsdp + tensor", 4),
 ]
-VOCABULARY, LENGTH, ROWS = 8000, 64, 8
+VOCABULARY, LENGTH = 8000, 64
 
 
 def main() -> None:
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2, help="steps before the clock starts")
+    parser.add_argument("--rows", type=int, default=8, help="sequences of 64 tokens in the batch of all processes")
     parser.add_argument("--throughput", action="store_true", help="print tokens per second")
     parser.add_argument("--worker", nargs=3, metavar=("NETWORK", "LAYOUT", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -78,7 +80,7 @@ def main() -> None:
             row = [layout if processes > 1 else "one process", str(processes), f"{result['losses'][-1]:.6f}"]
             row += [f"{difference:.1e}", *(f"{result[name] / 2**20:,.0f} MB" for name in ("state", "peak"))]
             if options.throughput:
-                ideal = processes * alone["tokens_per_second"]
+                ideal = min(processes, available_cores()) * alone["tokens_per_second"]
                 row += [f"{result['tokens_per_second']:,.0f}", f"{result['tokens_per_second'] / ideal:.0%}"]
             rows.append(row)
         print_markdown(rows, f"{network}, {alone['parameters']:,} parameters, {options.steps} steps")
@@ -89,7 +91,7 @@ def measure(network: str, layout: str, processes: int, options: argparse.Namespa
     with TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        sizes = [f"--{name}={getattr(options, name)}" for name in ("width", "layers", "steps", "warmup")]
+        sizes = [f"--{name}={getattr(options, name)}" for name in ("width", "layers", "steps", "warmup", "rows")]
         command = [*launcher, __file__, *sizes, "--worker", network, layout, str(file)]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         result: dict[str, Any] = json.loads(file.read_text())
@@ -114,7 +116,9 @@ def work(network_name: str, layout: str, file: str, options: argparse.Namespace)
         ctypes.CDLL(None).malloc_trim(0)  # return the memory of the whole network, and forget the peak so far
         Path("/proc/self/clear_refs").write_text("5")
         losses, tokens, started = [], 0, time.perf_counter()
-        for number, batch in enumerate(batches(options.warmup + options.steps, with_source=config.translates)):
+        for number, batch in enumerate(
+            batches(options.warmup + options.steps, options.rows, with_source=config.translates)
+        ):
             if number == options.warmup:
                 tokens, started = 0, time.perf_counter()
             result = update(objective, optimizer, [batch], 1e-4, process_group=parallel.data)
@@ -134,11 +138,11 @@ def work(network_name: str, layout: str, file: str, options: argparse.Namespace)
             Path(file).write_text(json.dumps(facts))
 
 
-def batches(count: int, *, with_source: bool) -> Iterator[TokenBatch]:
+def batches(count: int, rows: int, *, with_source: bool) -> Iterator[TokenBatch]:
     """Yield random batches, the same in all processes."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(count):
-        ids, source = torch.randint(4, VOCABULARY, (2, ROWS, LENGTH + 1), generator=generator)
+        ids, source = torch.randint(4, VOCABULARY, (2, rows, LENGTH + 1), generator=generator)
         yield TokenBatch(ids[:, :-1], ids[:, 1:], source=source[:, :LENGTH] if with_source else None)
 
 
