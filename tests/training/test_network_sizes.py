@@ -143,12 +143,18 @@ def test_tasks_without_a_rule_are_fitted_to_the_time_while_they_train() -> None:
         task.sized(LARGE, user, "10M", measure)
 
 
-def test_the_least_time_of_a_step_counts() -> None:
-    now = iter(x for seconds in (9, 5, 2, 1, 4, 3) for x in (0.0, float(seconds)))
+@pytest.mark.parametrize(
+    ("steps", "least"),
+    [((0.9, 0.1, 0.2, 0.1, 0.4, 0.3), 0.1), ((9, 7, 1, 1), 7), ((30, 20, 1), 20), ((4, 3, 2, 2, 1), 2)],
+)
+def test_the_least_time_of_a_step_counts_and_slow_networks_get_fewer_steps(
+    steps: tuple[float, ...], least: float
+) -> None:
+    now = iter(x for seconds in steps for x in (0.0, float(seconds)))
     sets = ['model.kind="decoder-only"', "model.vocab_size=50", "model.width=16", "model.layers=1", "model.heads=2"]
     sets += ["training.batch_tokens=64", "training.gradient_accumulation=2", 'training.precision="float32"']
     config = validate_sources(load_sources(None, sets))
-    assert seconds_per_token(config, 16, clock=lambda: next(now)) == 1 / 128
+    assert seconds_per_token(config, 16, clock=lambda: next(now)) == least / 128
 
 
 @pytest.mark.parametrize(

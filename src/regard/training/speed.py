@@ -21,7 +21,7 @@ from regard.training.task import NetworkTask
 
 MEASURED_LENGTH = 256  # tokens of a sequence, for networks without a maximum
 WARMUP_STEPS, MIN_STEPS = 2, 3
-SECONDS = 1.0  # of measurement, or `MIN_STEPS` if they take longer
+SECONDS, MAX_SECONDS = 1.0, 10.0  # of measurement; from the second on, two steps of a large network are enough
 Clock = Callable[[], float]
 
 
@@ -76,7 +76,9 @@ def seconds_per_token(
         ids = torch.randint(config.model.vocab_size, (rows, length + 1))
         batches = [TokenBatch(ids[:, :-1], ids[:, 1:])] * training.gradient_accumulation
         times: list[float] = []
-        while len(times) < WARMUP_STEPS + MIN_STEPS or sum(times) < SECONDS:
+        while len(times) < 2 or (
+            sum(times) < MAX_SECONDS and (len(times) < WARMUP_STEPS + MIN_STEPS or sum(times) < SECONDS)
+        ):
             started = clock()
             update(
                 objective,
@@ -93,4 +95,4 @@ def seconds_per_token(
     finally:
         torch.set_num_threads(previous)
     tokens = rows * length * process_group.world_size * training.gradient_accumulation
-    return min(times[WARMUP_STEPS:]) / tokens
+    return min(times[min(WARMUP_STEPS, len(times) - 1) :]) / tokens
