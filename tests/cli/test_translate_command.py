@@ -118,6 +118,16 @@ def test_a_text_is_translated_like_a_line(translator: Path) -> None:
     assert (done.code, done.err) == (2, message)
 
 
+def test_a_text_that_is_the_name_of_a_file_is_noticed(translator: Path, tmp_path: Path) -> None:
+    (tmp_path / "two words.txt").write_text("w4\n")
+    done = regard("translate", translator, str(tmp_path / "two words.txt"))
+    assert done.code == 0
+    assert (
+        f"is a file, whose name is translated here; for its lines, write --input '{tmp_path}/two words.txt'" in done.err
+    )
+    assert "is a file" not in regard("translate", translator, "w4 " * 2000).err
+
+
 def test_resume_needs_files(translator: Path) -> None:
     done = regard("translate", translator, "--resume", stdin="w4\n")
     message = "regard: --resume: needs files to continue with; pass --input and --output.\n"

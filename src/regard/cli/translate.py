@@ -1,7 +1,9 @@
 """`regard translate`: translate lines of text."""
 
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -193,6 +195,9 @@ def run(
         check_text("TEXT", text, empty=True)
         if input != "-":
             raise ConfigError("TEXT and --input are both to be translated; pass one of them.")
+        if os.path.isfile(text):
+            hint = f"{text} is a file, whose name is translated here; for its lines, write --input {shlex.quote(text)}"
+            print_text(f"regard: {hint}.", file=sys.stderr)
     if resume and (input == "-" or output is None):
         raise ConfigError("--resume: needs files to continue with; pass --input and --output.")
     if parses is not None and (unwrap or text_format == "html"):

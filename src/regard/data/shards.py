@@ -290,6 +290,8 @@ class _Workers(Generic[E]):
     """Worker processes, each with a thread that sends it shards.
 
     They are started as commands and not by multiprocessing, which would run the user's script again in each of them.
+    As there, objects pass between the processes as pickles, through pipes that no other program writes to: no file is
+    ever unpickled.
     """
 
     def __init__(self, encoder: ShardEncoder[E], count: int) -> None:

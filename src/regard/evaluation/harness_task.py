@@ -89,8 +89,8 @@ class _Task:
         listed = [files] if isinstance(files, str) else files
         if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
             raise self._error(f"has no data_files for its split {split!r}", "add them")
-        beside = [self.path.parent / name for name in listed]
-        return [str(path if path.exists() else name) for path, name in zip(beside, listed, strict=True)]
+        in_same_folder = [self.path.parent / name for name in listed]
+        return [str(path if path.exists() else name) for path, name in zip(in_same_folder, listed, strict=True)]
 
     def _text(self, key: str, entry: Mapping[str, object], location: str) -> str:
         value = self._field(key, entry, location, "" if key == "description" else None)

@@ -70,15 +70,15 @@ def evaluate_choices(
     """Let a language model answer questions."""
     right = right_norm = done = 0
     for start in range(0, len(questions), QUESTIONS_AT_A_TIME):
-        some = questions[start : start + QUESTIONS_AT_A_TIME]
-        pairs = [(item.context, item.delimiter + choice) for item in some for choice in item.choices]
+        batch = questions[start : start + QUESTIONS_AT_A_TIME]
+        pairs = [(question.context, question.delimiter + choice) for question in batch for choice in question.choices]
         scores = iter(score_continuations(model, pairs))
-        for question in some:
+        for question in batch:
             totals = [next(scores).total for _ in question.choices]
             norms = [total / len(choice) for total, choice in zip(totals, question.choices, strict=True)]
             right += totals.index(max(totals)) == question.answer
             right_norm += norms.index(max(norms)) == question.answer
-        done += len(some)
+        done += len(batch)
         progress("answering questions", done, len(questions))
     return ChoiceScores(done, right / done, right_norm / done)
 

@@ -128,7 +128,7 @@ class LanguageModelingTask(NetworkTask):
             tokenizer,
             vocab_setting(stats.characters, tokenizer.value, largest=64_000),
             NO_SMOOTHING,
-            *(RECURRENT_SCHEDULE if user.recurrent else _gpt_settings(tokens, user)),
+            *(RECURRENT_SCHEDULE if user.recurrent else _gpt_settings(user)),
             *length_settings(tokens, length, user),
         ]
 
@@ -198,7 +198,7 @@ class LanguageModelingTask(NetworkTask):
         return BoundLanguageModeling(config, prepared, network)
 
 
-def _gpt_settings(tokens: float, user: UserSettings) -> list[AutomaticSetting]:
+def _gpt_settings(user: UserSettings) -> list[AutomaticSetting]:
     values = {
         "model.activation": "gelu",
         "model.norm_order": "pre",
@@ -212,8 +212,7 @@ def _gpt_settings(tokens: float, user: UserSettings) -> list[AutomaticSetting]:
     peak = AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small language models")
     width = user.width or (user.size.width if user.size is not None else None)
     if width is not None and (user.size is not None or user.minutes is not None):
-        rate = peak_of_gpt(width, user.tokens_per_update(tokens))
-        peak = AutomaticSetting("training.schedule.learning_rate", rate, "learned most for this width and batch")
+        peak = AutomaticSetting("training.schedule.learning_rate", peak_of_gpt(width), "learned most for this width")
     return [
         *(AutomaticSetting(key, value, "as GPT") for key, value in values.items()),
         AutomaticSetting("model.positions.max_length", user.context_length or 256, "the context length"),

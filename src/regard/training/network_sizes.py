@@ -75,8 +75,12 @@ def parse_size(text: str, vocab_size: int) -> NetworkSize:
     return network_of_width(width, max(1, layers_of_width(width) + difference), f"--size {text}")
 
 
-def peak_of_gpt(width: int, tokens_per_update: int) -> float:
-    """The peak learning rate: lower for wider networks and smaller batches."""
+def peak_of_gpt(width: int) -> float:
+    """The peak learning rate: lower for wider networks.
+
+    >>> peak_of_gpt(128), peak_of_gpt(512)
+    (0.004, 0.002)
+    """
     return float(f"{PEAK * math.sqrt(128 / width):.1e}")
 
 
