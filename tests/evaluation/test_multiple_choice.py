@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_a_task_of_the_harness(tmp_path: Path) -> None:
         (("{{[wrong, right]}}", "{{wrong}}"), "doc_to_choice of"),
         (("doc_to_target: 1", "doc_to_target: 7"), "data.jsonl:1: its answer 7 is neither an index from 0 to 1"),
         (("doc_to_target: 1", "x: ["), "is not YAML that can be read here"),
+        (("doc_to_target: 1", "x: &a [1]\ny: *a"), "is not YAML that can be read here (it has an alias"),
         (("doc_to_target: 1\n", ""), "has no doc_to_target; add it."),
     ],
 )
@@ -174,6 +176,13 @@ def test_tasks_that_cannot_be_read(change: tuple[str, str], message: str, tmp_pa
     with pytest.raises(DataError) as caught:
         read_task(write_task(tmp_path, TASK.replace(*change)))
     assert message in str(caught.value)
+
+
+def test_a_task_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    os.mkfifo(tmp_path / "task.yaml")
+    with pytest.raises(DataError, match=r"task\.yaml: cannot be read"):
+        read_task(str(tmp_path / "task.yaml"))
 
 
 def test_the_command(model: Model, tmp_path: Path) -> None:

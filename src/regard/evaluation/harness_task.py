@@ -23,6 +23,7 @@ from jinja2 import StrictUndefined, TemplateError
 from regard.data.chat_sandbox import BUDGET, Budget, LimitedEnvironment
 from regard.errors import DataError, MissingPackageError
 from regard.evaluation.multiple_choice import DELIMITER, Question, make_question, read_objects, read_questions
+from regard.files import read_regular_file
 
 SUFFIXES = (".yaml", ".yml")
 MAX_TASK_BYTES = 2**20
@@ -153,13 +154,13 @@ def _load(path: Path) -> dict[str, Any]:
             "JSON Lines."
         ) from None
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_TASK_BYTES + 1)
+        content = read_regular_file(path, MAX_TASK_BYTES)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path.") from None
-    if len(content) > MAX_TASK_BYTES:
-        raise DataError(f"{path}: has more than a megabyte, so that it is no task file; pass another.")
     try:
+        # aliases of aliases can make a small file a value that fills the memory when it is printed
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=yaml.SafeLoader)):
+            raise ValueError("it has an alias, such as *name")
         settings = yaml.safe_load(content)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = " ".join(str(error).split())
