@@ -126,6 +126,10 @@ def test_questions_in_json_lines(entry: dict[str, Any], answer: int, tmp_path: P
         ('{"question": "a", "choices": ["a", ""], "answer": 0}', "task.jsonl:1: its choices should be a list of at"),
         ('{"question": "a", "choices": ["a", "b"], "answer": 2}', "its answer 2 is neither an index from 0 to 1"),
         ('{"question": "a", "choices": ["a", "b"], "answer": true}', "its answer True is neither an index"),
+        (
+            '{"question": "\\ud800", "choices": ["a", "b"], "answer": 0}',
+            "1: is not JSON (a text has the lone surrogate",
+        ),
     ],
 )
 def test_questions_that_cannot_be_asked(text: str, message: str, tmp_path: Path) -> None:

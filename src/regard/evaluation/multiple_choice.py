@@ -5,7 +5,6 @@ As in the lm-evaluation-harness (Gao et al. 2021): a question is a context, and 
 log-probability divided by the number of characters of the choice; each with the standard error of the mean.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.scoring import ContinuationScore, continuation_scores
 from regard.errors import DataError
 from regard.evaluation.likelihood import MAX_SCORED_TOKENS, ProgressCallback, ScoringModel
+from regard.files import load_json
 
 CONTEXT_KEYS = ("context", "ctx", "question", "query", "prompt")
 CHOICE_KEYS = ("choices", "endings", "options")
@@ -115,7 +115,7 @@ def read_objects(file: str) -> Iterator[tuple[Mapping[str, object], str]]:
         if line.text is None or not line.text.strip():
             continue
         try:
-            entry = json.loads(line.text)
+            entry = load_json(line.text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{line.location}: is not JSON ({error}); correct the line.") from None
         if not isinstance(entry, dict):
