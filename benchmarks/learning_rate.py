@@ -36,6 +36,7 @@ def train(options: argparse.Namespace, preset: str, pairs: int, steps: int, rate
             "validation.sentences=0",
             "validation.samples=0",
             f"training.patience={PATIENCE}",
+            f"training.precision={options.precision}",
             "training.average_checkpoints=0",
             f"data.store={options.out / 'prepared'}",
             *([] if rate == AUTOMATIC else [f"training.schedule.learning_rate={rate}"]),
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--rates", nargs="+", default=["0.00075", "0.0015", "0.003", "0.006"])
     parser.add_argument("--batch-tokens", type=int, default=1024)
+    parser.add_argument("--precision", default="auto", help="training.precision; bfloat16 where the processor has it")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     rates = [*options.rates, AUTOMATIC]
