@@ -31,7 +31,7 @@ EngineName = Literal["auto", "torch", "ctranslate2"]
 Pooling = Literal["mean", "first", "first-dense", "first-relu"]
 Precision = Literal["int8", "float32"]  # of the weights of CTranslate2
 SearchName = Literal["exact", "fast"]  # when beam search stops
-TextFormat = Literal["text", "html"]
+TextFormat = Literal["auto", "text", "html"]  # auto: lines of text, some of which have tags
 
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)

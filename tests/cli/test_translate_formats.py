@@ -28,19 +28,24 @@ def test_hard_wrapped_lines_are_joined(translator: Path, tmp_path: Path, monkeyp
     assert [json.loads(record)["source"] for record in records] == paragraphs.removesuffix("\n").split("\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "tag"),
-    [
-        ("w4 <b>w5</b> w6", "b"),
-        ('w4\nw5 <a href="x">w6</a>', "a"),
-        ("w4 <b>w5 w6", None),
-        ("w4 <w5> w6 < w7 > w8 <b></b>", None),
-    ],
-)
-def test_tags_in_plain_text_get_a_hint(translator: Path, text: str, tag: str | None) -> None:
-    hint = f"regard: tags such as <{tag}> were translated as text; --format html puts them back around their words.\n"
-    assert regard("translate", translator, text).err == (hint if tag else "")
-    assert regard("translate", translator, "--format", "html", text).err == ""
+def test_tags_in_lines_of_text_are_put_back(translator: Path) -> None:
+    done = regard("translate", translator, stdin="w4 <b>w5</b> w6\nw4 < w5\n")
+    assert (done.code, done.err) == (0, "")
+    tagged, plain = done.out.splitlines()
+    assert re.fullmatch("[^<]*<b>[^<]+</b>[^<]*", tagged)
+    assert re.sub("</?b>", "", tagged) == regard("translate", translator, "w4 w5 w6").out.strip()
+    as_text = regard("translate", translator, "--format", "text", stdin="w4 <b>w5</b> w6\nw4 < w5\n")
+    assert as_text.out.splitlines()[1] == plain
+    assert as_text.out.splitlines()[0] != tagged
+    assert package.load(translator).translate("w4 <b>w5</b> w6") == tagged
+
+
+def test_a_list_of_the_best_says_that_tags_are_left_out(translator: Path) -> None:
+    done = regard("translate", translator, "--n-best", "2", stdin="w4 <b>w5</b> w6\nw4\n")
+    assert "<" not in done.out
+    message = "--n-best prints sentences without their tags, here of 1 line; --json keeps the tags"
+    assert done.err == f"regard: {message}.\n"
+    assert regard("translate", translator, "--n-best", "2", "--json", stdin="w4 <b>w5</b>\n").err == ""
 
 
 def test_an_html_document_is_translated(translator: Path, tmp_path: Path) -> None:
@@ -60,7 +65,7 @@ def test_an_html_document_is_translated(translator: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "pdf"], "--format pdf: should be text or html."),
+        (["--format", "pdf"], "--format pdf: should be auto, text or html."),
         (
             ["--format", "html", "--n-best", "2"],
             "--n-best: prints translations of sentences, not of HTML; add --json, or remove it.",

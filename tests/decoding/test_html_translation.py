@@ -17,6 +17,7 @@ from regard.decoding.markup import find_words
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.decoding.translator import Translator
+from regard.registry import TextFormat
 
 WORDS = "one two three four five six seven"
 TOKENIZER = train_tokenizer([WORDS, "One, Two. & < >"] * 3, TokenizerConfig(), 400)
@@ -109,6 +110,9 @@ def test_tags_follow_their_words(html: str, reversed_html: str | None) -> None:
         "one (<b>two</b>) <code>x</code>.",
         "one <b></b>two <a name='x'><img></a>three",
         "one two<br/> three",
+        "one two <img>",
+        "<img> one <br/> ",
+        "one two <img><img>\n",
         "<b>one <code>x</code></b>, two",
         "<b>one",
         "one</b> two",
@@ -117,6 +121,38 @@ def test_tags_follow_their_words(html: str, reversed_html: str | None) -> None:
 )
 def test_tags_stay_where_they_are_if_the_words_do(html: str, attention: bool) -> None:
     assert translate(html, attention=attention) == html
+
+
+@pytest.mark.parametrize(
+    ("line", "reversed_line"),
+    [
+        ("one <b>two three</b> four", "four <b>three two</b> one"),
+        ("R&D < <b class='x & y'>two</b> > <one>", "<one> > <b class='x & y'>two</b> < R&D"),
+        ("one &amp; <b>two</b>", "<b>two</b> &amp; one"),
+        ("<g id='1'>one</g> two <x id='2'/>", "two <g id='1'>one</g> <x id='2'/>"),
+        ("one <code>a < b</code>", "one <code>a < b</code>"),
+    ],
+)
+def test_tags_in_lines_of_text_follow_their_words_and_the_rest_stays_text(line: str, reversed_line: str) -> None:
+    found = translator(Dictionary(-1)).translate(["one two", line, "two < three"], TranslationOptions())
+    assert [translation.text for translation in found] == ["two one", reversed_line, "three < two"]
+    assert [translation.source for translation in found] == ["one two", line, "two < three"]
+
+
+@pytest.mark.parametrize(
+    "line", ["one < two and three > four", "one <two and> three", "<one>", "<code> one <b>two</b>", "one <!-- two</b>"]
+)
+@pytest.mark.parametrize("format", ["auto", "text"])
+def test_lines_without_pairs_of_tags_are_text(line: str, format: TextFormat) -> None:
+    engine = Dictionary()
+    translator(engine).translate([line], TranslationOptions(format=format))
+    assert [TOKENIZER.decode(source) for source in engine.requests[-1].sources] == [line]
+
+
+def test_text_with_tags_can_be_translated_like_words() -> None:
+    engine = Dictionary()
+    translator(engine).translate(["one <b>two</b>"], TranslationOptions(format="text"))
+    assert [TOKENIZER.decode(source) for source in engine.requests[-1].sources] == ["one <b>two</b>"]
 
 
 def test_a_sentence_with_tags_is_translated_as_a_whole_and_only_tags_inside_need_attention() -> None:

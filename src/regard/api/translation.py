@@ -92,7 +92,7 @@ class TranslationMethods(ModelBase):
         split_sentences: bool | None = None,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
         unwrap: bool = False,
-        format: TextFormat = "text",
+        format: TextFormat = "auto",
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         parses: ParseSource | None = None,
         source_language: str | None = None,
@@ -121,7 +121,8 @@ class TranslationMethods(ModelBase):
                 split only texts that have more sentences or tokens than the training data.
             max_source_tokens: Sentences with more tokens are split at punctuation.
             unwrap: Join the lines of a paragraph before they are translated; blank lines separate paragraphs.
-            format: "html" translates the text between tags, and puts inline tags back by word alignment.
+            format: "html" translates the text between tags, and puts inline tags back by word alignment. "auto" does so
+                in lines that have tags in pairs, such as <b>…</b>; "text" translates tags like words.
             logits_processors: Registered names or `LogitsProcessor` objects.
             parses: For models with syntax positions: the path of a CoNLL-U file, or one CoNLL-U text per text.
             source_language: Code of the language of the texts, such as "en", for models of several languages.
@@ -191,7 +192,7 @@ class TranslationMethods(ModelBase):
         split_sentences: bool | None = None,
         max_source_tokens: int = MAX_SOURCE_TOKENS,
         unwrap: bool = False,
-        format: TextFormat = "text",
+        format: TextFormat = "auto",
         logits_processors: "Sequence[str | LogitsProcessor]" = (),
         token_scores: bool = False,
         attention: bool = False,

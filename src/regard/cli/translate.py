@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +61,6 @@ EXAMPLES = examples(
 )
 MAX_TRANSLATED_LINES = 2048  # most lines that are translated at once
 SCORE_DIGITS = 4
-_MARKED_WORDS = re.compile(r"<([a-zA-Z][a-zA-Z0-9]*)(?:\s[^<>]*)?>[^<>]+</\1>")  # in inline tags of HTML
 
 
 def run(
@@ -125,10 +123,11 @@ def run(
         option(
             DATA_PANEL,
             "--format",
-            help="text, or html: the input is one document, whose inline tags are put back by word alignment.",
+            help="html: the input is one document, whose inline tags are put back by word alignment; text: tags are "
+            "translated like words; auto: text, but lines with pairs of tags are html.",
             metavar="NAME",
         ),
-    ] = "text",
+    ] = "auto",
     source_language: Annotated[
         str | None,
         option(DATA_PANEL, "--source-language", help="Language of the texts, for models of several.", metavar="CODE"),
@@ -243,12 +242,13 @@ def _translate_lines(
     partial: "ResumableOutput | None" = None,
 ) -> None:
     """Translate lines, or those of a file or of stdin, in batches of the lines that have arrived."""
+    from regard.data.html_text import has_tags
     from regard.data.lines import InvalidLines, Line, prefetch, read_lines
 
     source = input if isinstance(input, str) else "the command line"
     prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", source)
     invalid = InvalidLines(skip_invalid)
-    parts, tag = 0, None
+    parts, untagged = 0, 0
     with (
         _open_lines(output, partial) as write,
         progress_bar(source, output, done=partial.lines if partial else 0) as advance,
@@ -268,9 +268,8 @@ def _translate_lines(
         for rows in prefetch(islice(every_row, partial.lines if partial else 0, None), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
-            if tag is None and options.format == "text":
-                marked = (_MARKED_WORDS.search(line.text or "") for line in lines)
-                tag = next((match[1] for match in marked if match is not None), None)
+            if format_line is _as_n_best and options.format == "auto":
+                untagged += sum(has_tags(line.text or "") for line in lines)
             translations = translator.translate([line.text or "" for line in lines], options, trees)
             results = (
                 format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True)
@@ -280,8 +279,9 @@ def _translate_lines(
             advance(lines[-1].number - done)
             done = lines[-1].number
     report_skipped_lines(invalid)
-    if tag is not None:
-        hint = f"tags such as <{tag}> were translated as text; --format html puts them back around their words"
+    if untagged:
+        lines_with_tags = f"{untagged:,} line{'' if untagged == 1 else 's'}"
+        hint = f"--n-best prints sentences without their tags, here of {lines_with_tags}; --json keeps the tags"
         print_text(f"regard: {hint}.", file=sys.stderr)
     if parts:
         print_text(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)

@@ -4,13 +4,15 @@ Block elements, scripts, `<pre>` and the like separate texts. Inline elements su
 *marks* of the text, with the characters that they cover. Elements without text of their own, such as `<img>` or
 `<code>`, whose content is not translated, are marks at a position. A `<br>` separates texts unless a lowercase letter
 follows, as sentences do.
+
+Lines of plain text may have tags too: `has_tags` recognizes them, and `TaggedLine` keeps everything else as text.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from html import unescape
+from html import escape, unescape
 
 BLOCK_NAMES = """address article aside audio base blockquote body button canvas caption center col colgroup dd details
     dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
@@ -22,9 +24,11 @@ KEPT_INLINE = ("code", "iframe", "math", "svg")  # likewise, inside a text
 VOID = frozenset({"area", "br", "embed", "img", "input", "wbr"})
 MAX_DEPTH = 40  # tags that are nested deeper are marks at a position
 _COMMENT = "<!--"
+_COMMENT_END = re.compile("-->$")
 _CLOSING_TAGS = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in (*KEPT_BLOCKS, *KEPT_INLINE)}
 _KEPT_ELEMENT = re.compile(rf"<({'|'.join(_CLOSING_TAGS)})(?=[\s/>])", re.IGNORECASE)
 _TAG = re.compile(r"""<[/!?a-zA-Z](?:[^<>"']|"[^"]*"|'[^']*')*+>|<[/!?a-zA-Z][^<>]*>""")  # > may occur in quotes
+_ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]*|#[0-9]+|#[xX][0-9a-fA-F]+);")
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _AFTER_KEPT = ".,;:!?…)]"  # no space is left before them when an element between is taken out
 
@@ -127,6 +131,59 @@ class HtmlText:
             start = cut + 1
 
 
+class TaggedLine(HtmlText):
+    """A line of plain text with tags. Without entities such as `&amp;`, every &, < and > outside tags is text.
+
+    >>> line = TaggedLine("R&D: 1 < 2, <b>good</b> <w>")
+    >>> [text.text for text in line.texts]
+    ['R&D: 1 < 2, good <w>']
+    >>> line.replace(["R&amp;S: 1 &lt; 2, <b>buono</b> &lt;w&gt;"])
+    'R&S: 1 < 2, <b>buono</b> <w>'
+    """
+
+    def __init__(self, line: str) -> None:
+        tokens = list(_tokens(line))
+        self._is_html = any(token.kind == "text" and _ENTITY.search(token.raw) for token in tokens)
+        if not self._is_html:
+            closed = {token.name for token in tokens if token.raw.startswith("</")}
+            tags = [token.kind in ("position", "separator") or token.name in closed for token in tokens]
+            line = "".join(
+                token.raw if is_tag else escape(token.raw, quote=False)
+                for token, is_tag in zip(tokens, tags, strict=True)
+            )
+        super().__init__(line)
+
+    def replace(self, texts: Sequence[str]) -> str:
+        """Return the line with other texts, which are HTML."""
+        html = super().replace(texts)
+        if self._is_html:
+            return html
+        return "".join(unescape(token.raw) if token.kind == "text" else token.raw for token in _tokens(html))
+
+
+def has_tags(text: str) -> bool:
+    """Return whether a text has tags in pairs of any name, or tags that need none, as HTML and its relatives have.
+
+    >>> [has_tags(text) for text in ("I <b>love</b> you", "one<br>two", "a < b and c > d", "a <b and c> d", "<name>")]
+    [True, True, False, False, False]
+    """
+    if "<" not in text or ">" not in text:
+        return False
+    opened, tagged = set[str](), False
+    for token in _tokens(text):
+        if token.raw.startswith("</"):
+            tagged = tagged or token.name in opened
+        elif token.name in _CLOSING_TAGS or token.raw.startswith(_COMMENT):
+            closing = _CLOSING_TAGS.get(token.name, _COMMENT_END)
+            if not closing.search(token.raw):  # the rest of the text is inside
+                return False
+            tagged = True
+        elif token.kind != "text":
+            tagged = tagged or token.kind == "position" or token.name == "hr"
+            opened.add(token.name)
+    return tagged
+
+
 @dataclass(frozen=True)
 class _Token:
     kind: str  # text, open, close, position, separator
@@ -141,7 +198,8 @@ def _marked_text(tokens: list[_Token]) -> MarkedText:
     Each run of white space becomes one space, which is written before the next word: marks are at the end of words.
     """
     pairs = _pairs(tokens)
-    text, before, space = "", "", ""
+    text, space, after = "", "", ""  # after: the white space since the last word, or since markup with space before it
+    before: str | None = None
     roots, path = list[Mark](), list[Mark]()
     since_word, since_text = list[Mark](), list[Mark]()  # positions
     for n, token in enumerate(tokens):
@@ -153,30 +211,40 @@ def _marked_text(tokens: list[_Token]) -> MarkedText:
             words = token.text.split()
             if not words:
                 space += token.text
+                after += token.text
                 continue
             space += token.text[: len(token.text) - len(token.text.lstrip())]
             if not text:
-                before = space
+                before = space if before is None else before
             elif space and not (words[0][0] in _AFTER_KEPT and any(mark.space_before for mark in since_word)):
                 text += " "
             text += " ".join(words)
-            space, since_word = token.text[len(token.text.rstrip()) :], []
+            space = after = token.text[len(token.text.rstrip()) :]
+            since_word = []
         elif n in pairs and token.kind == "open":
             siblings.append(Mark(token.raw, tokens[pairs[n]].raw, len(text), space_before=bool(space)))
             path.append(siblings[-1])
         elif n in pairs:
             mark = path.pop()
             mark.end = len(text)
-            if mark.start == mark.end:
-                since_word.append(mark)
-                since_text.append(mark)
+            if mark.start < mark.end:
+                continue
+            since_word.append(mark)
+            since_text.append(mark)
+            before, after = _space_around(mark, before, space, after)
         else:
-            mark = Mark(token.raw, "", len(text), len(text), [], bool(space))
+            mark = Mark(token.raw, "", len(text), len(text), [], bool(after if text else space))
             siblings.append(mark)
             since_word.append(mark)
             since_text.append(mark)
+            before, after = _space_around(mark, before, space, after)
             space += " " if token.name == "br" else ""
-    return MarkedText(text, roots, before, space)
+    return MarkedText(text, roots, before or "", after)
+
+
+def _space_around(mark: Mark, before: str | None, space: str, after: str) -> tuple[str | None, str]:
+    """Return the space before and after a text with markup at a position, which has its own spaces."""
+    return (space if before is None and not mark.start else before), ("" if mark.space_before else after)
 
 
 def _pairs(tokens: list[_Token]) -> dict[int, int]:

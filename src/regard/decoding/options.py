@@ -226,8 +226,9 @@ class TranslationOptions:
     """Copy sentences without letters, such as `---`, a number or a timestamp, instead of translating them."""
     unwrap: bool = False
     """Join the lines of a paragraph before they are translated; blank lines separate paragraphs."""
-    format: TextFormat = "text"
-    """`html`: translate the text between tags, and put inline tags back by word alignment."""
+    format: TextFormat = "auto"
+    """`html`: translate the text between tags, and put inline tags back by word alignment. `auto`: in lines with
+    pairs of tags. `text`: translate tags like words."""
     details: bool = True
     """Return the sentences with tokens, scores and flags; False: texts only, which is faster."""
     source_language: str | None = None
@@ -237,7 +238,9 @@ class TranslationOptions:
 
     def __post_init__(self) -> None:
         if self.format not in TEXT_FORMATS:
-            raise ConfigError(f"format is {str(self.format)!r}; it should be {' or '.join(TEXT_FORMATS)}.")
+            raise ConfigError(
+                f"format is {str(self.format)!r}; it should be {', '.join(TEXT_FORMATS[:-1])} or {TEXT_FORMATS[-1]}."
+            )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, isfinite
+from typing import TYPE_CHECKING
 
 from regard.config import Config, NetworkConfig
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit, unwrap_lines
@@ -15,6 +16,9 @@ from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
 from regard.decoding.segmentation import EncodedText, SplitRule, split_lines, split_rule
 from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.data.html_text import HtmlText
 
 
 def check_parses(model: NetworkConfig, *, has_parses: bool) -> None:
@@ -79,11 +83,17 @@ class Translator:
         if parses is not None and (options.unwrap or options.format == "html"):
             option = "unwrap: joins lines" if options.unwrap else "format: HTML has no lines"
             raise ConfigError(f"{option}, but each line has a parse of its own; remove one of them.")
+        if not lines:
+            return []
         if options.format == "html":
-            return self._translate_html(lines, options)
+            from regard.data.html_text import HtmlText
+
+            return self._translate_html(lines, [HtmlText(line) for line in lines], options)
         by_line = parses is None and (options.unwrap or options.split_sentences is not False)
         if by_line and any("\n" in line for line in lines):
             return self._translate_paragraphs(lines, options)
+        if parses is None and options.format == "auto" and any("<" in line for line in lines):
+            return self._translate_tagged(lines, options)
         encoded = self._encode(lines, options) if parses is None else self._encode_parsed(lines, parses)
         if options.prefix:
             prefix = self._target.encode(options.prefix)
@@ -160,16 +170,28 @@ class Translator:
             for text, text_lines in zip(texts, lines, strict=True)
         ]
 
-    def _translate_html(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+    def _translate_tagged(self, lines: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        """Translate lines of text; in those with tags, the tags are put into the translations."""
+        from regard.data.html_text import TaggedLine, has_tags
+
+        tagged = [n for n, line in enumerate(lines) if has_tags(line)]
+        others = sorted(set(range(len(lines))).difference(tagged))
+        translations = self.translate([lines[n] for n in others], replace(options, format="text"))
+        texts = [lines[n] for n in tagged]
+        translations += self._translate_html(texts, [TaggedLine(text) for text in texts], options)
+        by_line = dict(zip([*others, *tagged], translations, strict=True))
+        return [by_line[n] for n in range(len(lines))]
+
+    def _translate_html(
+        self, texts: Sequence[str], documents: "Sequence[HtmlText]", options: TranslationOptions
+    ) -> list[Translation]:
         """Translate the texts of HTML, and put their tags into the translations.
 
         Only texts with tags inside are translated with attention, which is slower.
         """
-        from regard.data.html_text import HtmlText
         from regard.decoding.markup import with_marks
 
         plain, tokenizers = replace(options, format="text", unwrap=False, details=True), (self._source, self._target)
-        documents = [HtmlText(text) for text in texts]
         marked = [text for document in documents for text in document.texts]
         translations: dict[int, Translation] = {}
         for aligned in (False, True):

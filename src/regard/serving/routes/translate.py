@@ -59,8 +59,9 @@ class TranslateRequest(TextsRequest):
     """Tokens above which a sentence is split at punctuation."""
     unwrap: bool = False
     """Whether to join the lines of a paragraph first; blank lines separate paragraphs."""
-    format: TextFormat = "text"
-    """With `html`, the text between tags is translated, and inline tags are put back by word alignment."""
+    format: TextFormat = "auto"
+    """With `html`, the text between tags is translated, and inline tags are put back by word alignment; with `auto`, in
+    lines that have tags in pairs, such as `<b>…</b>`; with `text`, tags are translated like words."""
     source_language: Annotated[str, Field(max_length=20)] | None = None
     """Code of the language of the texts, for models of several languages."""
     target_language: Annotated[str, Field(max_length=20)] | None = None
