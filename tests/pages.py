@@ -1,10 +1,17 @@
 """Helpers for browser tests of the web page: wait for a view, step through it, read the computed values."""
 
 from collections.abc import Iterator
+from typing import Any, Literal
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page
 
 RELATIVE_TOLERANCE = 2e-3  # between sums in different order
+CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
+RULES: dict[Literal["light", "dark"], list[str]] = {
+    "light": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+    "dark": ["color-contrast"],  # the only rule that depends on the color scheme
+}
 
 
 INCOMPLETE_FIGURES = """() => {
@@ -56,3 +63,19 @@ def walk_steps(page: Page) -> Iterator[str]:
         if not next_link.count():
             return
         follow(page, next_link)
+
+
+def accessibility_violations(page: Page) -> list[tuple[str, str, str]]:
+    """Return the serious and critical findings of axe-core: color scheme, rule, element."""
+    found = list[tuple[str, str, str]]()
+    for scheme, rules in RULES.items():
+        page.emulate_media(color_scheme=scheme)
+        options: dict[str, Any] = {"resultTypes": ["violations"], "runOnly": rules}
+        violations = Axe().run(page, context=CELLS, options=options).response["violations"]
+        found += [
+            (scheme, violation["id"], violation["nodes"][0]["html"][:200])
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+        ]
+    page.emulate_media(color_scheme="light")
+    return found

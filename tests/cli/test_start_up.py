@@ -86,3 +86,13 @@ def test_the_listed_description_of_a_command_is_that_of_its_help(name: str) -> N
     command = group.commands[name]
     assert command.name == name
     assert COMMANDS[name].summary == " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+def test_training_does_not_import_the_compiler(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"a {number}\tb {number}\n" for number in range(40)))
+    small = ["training.steps=2", "model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=16"]
+    settings = [part for setting in [*small, "validation.samples=0"] for part in ("--set", setting)]
+    result = run("train", "translation", "--data", str(pairs), "--out", str(tmp_path / "run"), *settings)
+    assert "torch.optim" in result["modules"]
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(result["modules"])

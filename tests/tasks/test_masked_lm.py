@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
 from regard.training.batches import MaskedBatch
 from regard.training.losses import MaskedLMObjective
-from small_runs import command, lines, numbers, run
+from small_runs import lines, numbers, run
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ENCODER = [
@@ -335,20 +333,6 @@ def test_aligned_files_are_an_error(tmp_path: Path) -> None:
     done = command_line("train", "masked", "--source", "a", "--target", "b", "--out", tmp_path / "run")
     assert done.code == 2
     assert done.err.endswith("an encoder is trained on --data; --source and --target are for translation.\n")
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one_with_untrained_pooling(data: Path, tmp_path: Path) -> None:
-    settings = [*SHORT, "training.steps=4", "validation.every=4", "model.pooling=first-dense"]
-    one = run(tmp_path / "one", data, *settings)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
-    call = [*launcher, *command(tmp_path / "two", data, *settings)[1:]]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    for left, right in zip(numbers(one), numbers(tmp_path / "two"), strict=True):
-        left, right = left.get("valid", left), right.get("valid", right)
-        assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
-        assert right.get("tokens") == left.get("tokens")
 
 
 def test_settings_are_chosen_from_the_text(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ GPT = [
     "tokenizer.kind=byte-level",
     "data.context_length=16",
 ]
+MASKED = [  # whose pooling has no gradient
+    *SHAPE,
+    "model.kind=encoder-only",
+    "model.head=tokens",
+    "model.pooling=first-dense",
+    "tokenizer.kind=word",
+    "training.gradient_accumulation=2",
+    "data.context_length=16",
+]
 ALIBI = [*(setting for setting in GPT if "positions" not in setting), "model.positions=alibi"]
 RELATIVE = [*TRANSLATION, "model.positions=relative", "model.positions.max_distance=3"]
 RDROP = ["model.dropout=0.1", "training.rdrop=1.0"]
@@ -43,7 +52,7 @@ LAYOUTS = {
     "both": ["training.parallel=fsdp", "training.parallel.tensor_size=2"],
 }
 TWO = [("translation", "ddp"), ("translation", "fsdp"), ("translation", "tensor"), ("gpt", "fsdp"), ("gpt", "tensor")]
-TWO += [("relative", "tensor"), ("alibi", "tensor")]
+TWO += [("relative", "tensor"), ("alibi", "tensor"), ("masked", "ddp")]
 COMPILED = ["training.compile=true", "training.gradient_checkpointing=true"]
 NETWORKS = {  # of every row in the table of docs/how-to/train-distributed.md that is not in the runs above
     "ddp": {"encoder-decoder, three of five experts": ["training.gradient_checkpointing=true"]},
@@ -78,10 +87,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     text = folder / "text.txt"
     text.write_text("".join(f"{source} {target}\n\n" for source, target in pairs(200)))
     pairs_file = write_pairs(folder / "pairs.tsv")
-    return {"translation": pairs_file, "gpt": text, "relative": pairs_file, "alibi": text}
+    return {"translation": pairs_file, "gpt": text, "relative": pairs_file, "alibi": text, "masked": text}
 
 
-SETTINGS = {"translation": TRANSLATION, "gpt": GPT, "relative": RELATIVE, "alibi": ALIBI}
+SETTINGS = {"translation": TRANSLATION, "gpt": GPT, "relative": RELATIVE, "alibi": ALIBI, "masked": MASKED}
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +131,7 @@ def folder(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
         calls = {name: [*settings, *LAYOUTS[layout]] for name, settings in networks.items()}
         two[f"networks-{layout}"] = {"networks": calls}
     slow = call("slow", "gpt", HALF, "training.collective_timeout_minutes=0.02")
-    two["slow"] = slow | {"slow": 2.0}
+    two["slow"] = slow | {"slow": 1.5}
     four = {
         "gpt-both-4": call("gpt-both-4", "gpt", WHOLE, *LAYOUTS["both"]),
         "half-fsdp-to-both": call("half-fsdp-to-both", "translation", WHOLE, *LAYOUTS["both"], resume=True),

@@ -106,7 +106,7 @@ def build(config: ModelConfig) -> Network:
 def build_meta(config: ModelConfig) -> Network:
     """Build the network of these settings on the meta device, without memory for its weights."""
     with torch.device("meta"):
-        return build(config)
+        return _assemble(config)
 
 
 def _assemble(config: ModelConfig) -> Network:

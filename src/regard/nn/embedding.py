@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import InputError
-from regard.nn.functional import Dropout
+from regard.nn.functional import Dropout, random_normal
 from regard.nn.layout import Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, points_of, tap_point, under
@@ -19,7 +19,7 @@ from regard.nn.taps import ExposedModule, Matrix, MatrixProduct, Point, Tap, poi
 
 def embedding_matrix(vocab_size: int, width: int) -> nn.Parameter:
     """Return an embedding matrix (V, C) with entries N(0, 1/C), so that after × √C they have unit variance."""
-    return nn.Parameter(torch.empty(vocab_size, width).normal_(std=width**-0.5))
+    return nn.Parameter(random_normal(vocab_size, width, std=width**-0.5))
 
 
 class TokenEmbedding(ExposedModule):
@@ -43,7 +43,7 @@ class TokenEmbedding(ExposedModule):
         self.lookup = Tap(*axes, description="row of the embedding matrix for each token id")
         self.scaled = Tap(*axes, description=f"embedding × {self.factor:.4g}")
         self.positions = positions
-        self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
+        self.segments = nn.Parameter(random_normal(segments, width, std=width**-0.5)) if segments else None
         combination = "embedding, then position" if positions.appended_width else "embedding plus position"
         self.sum = Tap(*axes, description=combination)
         self.segmented = Tap(*axes, description="plus the vector of the first or second text") if segments else None

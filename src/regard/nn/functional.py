@@ -35,6 +35,12 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return byte_dropout(x, p) if cpu.enabled(x.device) else F.dropout(x, p)
 
 
+def random_normal(*shape: int, std: float) -> Tensor:
+    """Draw a tensor from N(0, std²); on the meta device without values, which would import the compiler."""
+    empty = torch.empty(shape)
+    return empty if empty.is_meta else empty.normal_(std=std)
+
+
 def split_heads(x: Tensor, tokens: Tokens, heads: int, parts: int = 1) -> tuple[Tensor, ...]:
     """Split projections (…, P·H·D) into P tensors (B, H, T, D); tokens are packed, (N, …), or not, (B, T, …).
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.attention import FullAttention, Mix
+from regard.nn.functional import random_normal
 from regard.nn.layout import Layout
 from regard.nn.sparse import ExplicitMask, move_padding_last, padding_last_order, row_lengths
 
@@ -31,7 +32,7 @@ class LengthProjection(nn.Module):
     def __init__(self, mixtures: int, length: int, heads: int | None = None) -> None:
         super().__init__()
         shape = (mixtures, length) if heads is None else (heads, mixtures, length)
-        self.weight = nn.Parameter(torch.empty(shape).normal_(std=mixtures**-0.5))
+        self.weight = nn.Parameter(random_normal(*shape, std=mixtures**-0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, G, S, D) -> (B, G, K, D)"""

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.functional import matmul_dtype
+from regard.nn.functional import matmul_dtype, random_normal
 from regard.nn.layout import Layout, Tokens
 from regard.nn.taps import ExposedModule, Matrix, Point, Tap, tap_point
 
@@ -145,7 +145,7 @@ class LearnedPositions(VectorPositions):
 
     def __init__(self, length: int, width: int, concatenate: bool = False) -> None:
         super().__init__(width, concatenate)
-        self.weight = nn.Parameter(torch.empty(length, width).normal_(std=width**-0.5))
+        self.weight = nn.Parameter(random_normal(length, width, std=width**-0.5))
 
     def vectors_at(self, x: Tensor, tokens: Tokens) -> Tensor:
         length = len(self.weight)
@@ -252,8 +252,8 @@ class RelativeVectors(Positions):
         self.scale = scale
         self._shared: Shared = lambda table: table
         shape = (heads, 2 * max_distance + 1) if per_head else (2 * max_distance + 1,)
-        self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
-        self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
+        self.keys = nn.Parameter(random_normal(*shape, key_width, std=key_width**-0.5))
+        self.values = nn.Parameter(random_normal(*shape, value_width, std=value_width**-0.5))
 
     def keep_heads(self, rank: int, parts: int, shared: Shared) -> None:
         if self.keys.dim() == 3:
@@ -299,7 +299,7 @@ class BucketPositions(Positions):
         super().__init__()
         self.max_distance = max_distance
         self.both_sides = both_sides
-        self.weight = nn.Parameter(torch.empty(buckets, heads).normal_(std=0.1))
+        self.weight = nn.Parameter(random_normal(buckets, heads, std=0.1))
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return BucketBias(self)

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.functional import random_normal
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions, RelativeVectors, VectorPositions
 from regard.nn.taps import Matrix, Point, Tap, linear_matrices, tap_point
@@ -53,7 +54,7 @@ class SyntaxPositions(Positions):
         super().__init__()
         self.sequential = sequential
         self.weight = (
-            nn.Parameter(torch.empty(max_depth + 1, width).normal_(std=width**-0.5)) if max_depth else None  # from 0
+            nn.Parameter(random_normal(max_depth + 1, width, std=width**-0.5)) if max_depth else None  # from 0
         )
         description = "vector of each word's depth in the dependency tree"
         self.vectors = Tap("token", "unit", description=description) if max_depth else None

@@ -8,11 +8,13 @@ over targets, divided by the number of targets in the whole update. So several s
 a part of each batch, give the gradient of one large batch.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, overload
 
 import torch
@@ -61,18 +63,32 @@ def build_optimizer(
     return optimizers[0] if len(optimizers) == 1 else CombinedOptimizer(optimizers)
 
 
+@cache
+def _without_compiler(optimizer: type[torch.optim.Adam]) -> type[torch.optim.Adam]:
+    """The same optimizer without the import of `torch._dynamo`, which takes as long as that of torch itself.
+
+    PyTorch imports it in methods that compiled programs must not contain, to mark them. No compiled program of ours
+    contains an optimizer. Where PyTorch marks them in another way, nothing changes.
+    """
+    for method in vars(torch.optim.Optimizer).values():
+        function = getattr(method, "__wrapped__", None)
+        if function is not None and getattr(method, "__globals__", {}).get("__name__") == "torch._compile":
+            vars(function).setdefault("__dynamo_disable", function)
+    return type(optimizer.__name__, (optimizer,), {"step": torch.no_grad()(inspect.unwrap(optimizer.step))})
+
+
 def build_adam(config: AdamConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
     """Builder of `adam`."""
     betas = (config.beta1, config.beta2)
     fused = supports_fused(parameter_groups)
-    return torch.optim.Adam(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
+    return _without_compiler(torch.optim.Adam)(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
 
 
 def build_adamw(config: AdamWConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
     """Builder of `adamw`."""
     betas = (config.beta1, config.beta2)
     fused = supports_fused(parameter_groups)
-    return torch.optim.AdamW(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
+    return _without_compiler(torch.optim.AdamW)(parameter_groups, betas=betas, eps=config.epsilon, fused=fused)
 
 
 def supports_fused(parameter_groups: Sequence[ParameterGroup]) -> bool:
