@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from regard.labs import LABS
+from regard.labs import LABS, LabResult
 from regard.labs.report import run_lab
 
 TRANSLATION_LABS = ["beams", "heads", "alignment", "diagonal", "sharing", "ablations"]  # they train translation models
@@ -23,8 +23,8 @@ def assert_offline(page: str) -> None:
     assert "<script" not in page
 
 
-def assert_lab_is_complete(name: str, out: Path) -> None:
-    """The numbers of a lab support its claim, and its folder has results, figures and a page."""
+def assert_lab_is_complete(name: str, out: Path) -> LabResult:
+    """The numbers of a lab support its claim, and its folder has results, figures and a page; return its result."""
     result = run_lab(LABS[name], "quick", out, ignore).result
     assert result.holds is (name not in REFUTED), result.summary
     folder = out / name
@@ -41,3 +41,4 @@ def assert_lab_is_complete(name: str, out: Path) -> None:
         assert part in page
     assert page.count("<svg") == len(result.figures)
     assert_offline(page)
+    return result

@@ -86,7 +86,7 @@ def test_trace_of_every_kind_of_model(folders: dict[str, Path], kind: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [60, 100])
 @pytest.mark.parametrize("kind", ["translator", "writer", "attending"])
 def test_a_terminal_breaks_no_number(
     folders: dict[str, Path], kind: str, width: int, monkeypatch: pytest.MonkeyPatch

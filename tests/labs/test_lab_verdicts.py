@@ -6,7 +6,7 @@ Each break is made for one condition of the verdict. Labs that need translation 
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +79,15 @@ def train_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("labs")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], LabResult]:
+    """The result of a lab that was not broken."""
+    return cache(partial(assert_lab_is_complete, out=tmp_path_factory.mktemp("labs")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [lab.name for lab in all_labs() if lab.name not in TRANSLATION_LABS])
-def test_numbers_support_the_claim(name: str, out: Path) -> None:
-    assert_lab_is_complete(name, out)
+def test_numbers_support_the_claim(name: str, complete: Callable[[str], LabResult]) -> None:
+    complete(name)
 
 
 def run(name: str, folder: Path) -> LabResult:
@@ -290,25 +291,21 @@ def test_broken_larger_network_fails_the_verdict(
     assert not run(lab, tmp_path).holds
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lab", ["worked-example", "gradients", "averaging"])
-def test_verdict_holds_without_a_break(lab: str, tmp_path: Path) -> None:
-    assert run(lab, tmp_path).holds
-
-
-def memory_verdicts(folder: Path) -> dict[str, bool]:
-    return {verdict.claim: verdict.holds for verdict in run("memory", folder).verdicts}
+def by_claim(result: LabResult) -> dict[str, bool]:
+    return {verdict.claim: verdict.holds for verdict in result.verdicts}
 
 
 @pytest.mark.slow
-def test_parts_of_the_memory_claim_depend_on_the_networks(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_parts_of_the_memory_claim_depend_on_the_networks(
+    complete: Callable[[str], LabResult], tmp_path: Path, monkeypatch: Patch
+) -> None:
     fused, sequential = (
         "it needs less memory than an LSTM to train, with a fused kernel",
         "it needs fewer sequential operations",
     )
     longer = "it is more accurate on sequences longer than those in training, with sinusoidal positions"
     generate = "it needs less memory than an LSTM to generate"
-    before = memory_verdicts(tmp_path)
+    before = by_claim(complete("memory"))
     assert before[fused]
     assert before[sequential]
     assert not before[longer]
@@ -319,7 +316,7 @@ def test_parts_of_the_memory_claim_depend_on_the_networks(tmp_path: Path, monkey
     monkeypatch.setattr(memory, "configs", lambda width: swapped)
     relative = partial(DecoderOnlyConfig, positions=RelativePositionsConfig(max_distance=8))
     monkeypatch.setattr(memory, "DecoderOnlyConfig", relative)
-    after = memory_verdicts(tmp_path)
+    after = by_claim(run("memory", tmp_path))
     assert not after[fused]
     assert not after[sequential]
     assert after[longer]

@@ -76,7 +76,7 @@ class TyingScores(TranslatorScores):
 def run(context: LabContext) -> LabResult:
     """Train and evaluate every variant."""
     names = context.by_effort([TIED, UNTIED], list(TYING_VARIANTS), list(TYING_VARIANTS))
-    seeds, steps = range(1, context.by_effort(3, 5, 6) + 1), context.by_effort(150, 300, 300)
+    seeds, steps = range(1, context.by_effort(2, 5, 6) + 1), context.by_effort(150, 300, 300)
     scores = {
         name: [_train(context, TYING_VARIANTS[name], f"a translation model, {name}", steps, seed) for seed in seeds]
         for name in names

@@ -241,18 +241,18 @@ def pairs() -> Iterator[AlignedPair]:
     translations: dict[str, str] = {}
     count = len(KNOWN_SENTENCES)
     for phrase, mark, topic in KNOWN_SENTENCES:
-        source, target, _ = typed(phrase)
+        source, target = spell(phrase.english), spell(phrase.italian)
         translations[source] = target
         yield AlignedPair(*typed(phrase, mark), topic)
     for phrase, topic, marks in everyday.FIXED:
-        source, target, _ = typed(phrase)
+        source, target = spell(phrase.english), spell(phrase.italian)
         assert translations.setdefault(source, target) == target, f"{source!r} has two translations"
         for spelling in every_spelling(phrase, marks):
             count += 1
             yield AlignedPair(*spelling, topic)
     spellings = PortableRandom(seed=2)
     for sentence, topic in _drawn_sentences():
-        source, target, _ = typed(sentence.phrase)
+        source, target = spell(sentence.phrase.english), spell(sentence.phrase.italian)
         repeats = _REPEATED_WORD.search(source) or _REPEATED_WORD.search(target)
         if len(sentence.phrase.english) > MAX_ENGLISH_WORDS or repeats or source in translations:
             assert translations.get(source, target) == target, f"{source!r} is {translations[source]!r} and {target!r}"
