@@ -222,6 +222,14 @@ def test_epochs_are_announced_as_steps_and_progress_is_shown_by_time(data: Path,
     assert [line["step"] for line in lines(tmp_path / "run")] == [steps, steps]
 
 
+def test_steps_are_announced_as_epochs(data: Path, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    run_training(request(tmp_path / "run", data, "training.steps=3", "training.batch_tokens=400"), LinesDisplay(stream))
+    epoch = lines(tmp_path / "run")[-1]["epoch"]
+    assert epoch > 0.1
+    assert f"training.steps = 3: {epoch:.1f} epochs.\n" in stream.getvalue()
+
+
 def test_utilization_above_one_is_left_out(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.training.runner.matmul_peak", lambda *_: MatmulPeak("float32", torch.float32, 1e-6))
     stream = io.StringIO()

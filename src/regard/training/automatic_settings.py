@@ -305,6 +305,10 @@ def _step_settings(tokens: float, length: RunLength, user: UserSettings) -> list
 
     if user.minutes is None:
         steps = length.steps(tokens, user)
+        if user.epochs is not None:
+            planned = length.planned(tokens, user)
+            reason = f"the limit for this amount of data; {user.epochs:g} epochs are about {planned:,} steps"
+            return [AutomaticSetting("training.steps", steps, reason)]
         return [AutomaticSetting("training.steps", steps, f"about {epochs(steps)}")]
     limit, planned = length.limit(tokens, user), length.planned(tokens, user)
     reason = f"{user.minutes:g} minutes at the speed that was measured"

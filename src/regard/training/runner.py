@@ -29,6 +29,7 @@ from regard.training.report import write_report
 from regard.training.results import conclude
 from regard.training.run import Callback, Run, tensorboard_callbacks
 from regard.training.run_folder import RunFolder
+from regard.training.schedules import batches_of_updates
 from regard.training.setup import (
     TrainRequest,
     config_of,
@@ -145,6 +146,10 @@ def _train(
             )
         elif config.training.epochs is not None:
             display.note(f"training.epochs = {config.training.epochs:g}: {trainer.steps:,} steps.")
+        else:
+            ramp = config.training.gradient_accumulation, config.training.batch_ramp_steps
+            epochs = batches_of_updates(trainer.steps, *ramp) / trainer.task.batches_per_epoch
+            display.note(f"training.steps = {trainer.steps:,}: {epochs:,.1f} epochs.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
         if peak.note:
             display.note(peak.note)

@@ -125,3 +125,13 @@ def updates_of_batches(batches: float, accumulation: int, ramp_steps: int = 0) -
         if batches <= 0:
             return step
     return ramp_steps + math.ceil(batches / accumulation)
+
+
+def batches_of_updates(steps: int, accumulation: int, ramp_steps: int = 0) -> int:
+    """The number of batches of the first steps.
+
+    >>> batches_of_updates(3, 4), batches_of_updates(7, 4, ramp_steps=8), batches_of_updates(12, 4, ramp_steps=8)
+    (12, 12, 31)
+    """
+    ramp = sum(batches_of_update(step, accumulation, ramp_steps) for step in range(1, min(steps, ramp_steps) + 1))
+    return ramp + max(0, steps - ramp_steps) * accumulation
