@@ -57,6 +57,25 @@ def trained(arguments: list[str]) -> CommandResult:
     return regard("compare", *arguments)
 
 
+def test_a_stopped_run_has_the_scores_of_its_best_validation(
+    trained: CommandResult, arguments: list[str], tmp_path: Path
+) -> None:
+    finished = Path(arguments[3]) / "gru"
+    stopped = shutil.copytree(finished, tmp_path / "stopped")
+    info = json.loads((stopped / "run.json").read_text())
+    best = info.pop("results")["best"]
+    (stopped / "run.json").write_text(json.dumps(info | {"status": "interrupted"}))
+    metrics = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (stopped / "metrics.jsonl").write_text("".join(line for line in metrics if json.loads(line)["step"] < 4))
+    done = regard("compare", finished, stopped, "--json", "--out", tmp_path, "--sentences", "2")
+    whole, row = json.loads(done.out)
+    assert row["scores"] == whole["scores"]
+    assert (row["steps"], row["unfinished_best"], whole["unfinished_best"]) == (4, best["step"], None)
+    shown = regard("compare", stopped, "--out", tmp_path, "--sentences", "2").out
+    expected = f"is at step 4; its model and scores are of step {best['step']}, the best validation so far."
+    assert f"stopped: has not finished, and {expected}" in shown
+
+
 def test_models_are_trained_and_compared_in_a_table(trained: CommandResult, arguments: list[str]) -> None:
     done = trained
     assert done.code == 0, done.err

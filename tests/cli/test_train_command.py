@@ -205,6 +205,17 @@ TASKS = ", ".join(TASK_REGISTRY.names())
     ("arguments", "code", "message"),
     [
         ([], 2, f"the task is missing; pass {TASKS}, or a TOML file."),
+        (
+            ["gpt", "--source", "a.en"],
+            2,
+            "a language model is trained on --data; --source and --target are for translation.",
+        ),
+        (
+            ["bert", "--valid-target", "a"],
+            2,
+            "an encoder is validated on --valid; --valid-source and --valid-target are for translation.",
+        ),
+        (["classify", "--parses", "a"], 2, "--parses: is for translation, where the source has parses; drop it."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
         (
             ["translation", "--data", "a.tsv", "--valid-target", "b"],

@@ -11,16 +11,18 @@ import torch
 from rich.console import Console, RenderableType
 
 from family import DECODERS, FAMILY
+from random_models import SMALL
+from regard.config import DecoderOnlyConfig
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.interventions import InterventionResult, StepChange
 from regard.interpret.render.page import MAX_EMBEDDED_NUMBERS, attention_data, notebook_frame, trace_page
 from regard.interpret.render.plots import plot_alignment, plot_attention, plot_head_costs
 from regard.interpret.render.tables import CAUTION, intervention_tables
 from regard.interpret.render.terminal import render_trace
-from regard.interpret.trace import Trace
+from regard.interpret.trace import Trace, look
 from regard.nn.positions import AlibiPositions, RelativeVectors, alibi_slopes
 from regard.plotting import check_figure_path, save_figure
-from traces import TEXT, TRANSLATION_MODELS, make_trace
+from traces import TEXT, TRANSLATION_MODELS, make_trace, make_traced_model
 
 
 def print_lines(parts: Iterable[RenderableType]) -> list[str]:
@@ -44,6 +46,11 @@ def test_every_network_is_rendered_in_the_terminal(name: str) -> None:
     assert ("Decoding steps" in text) == (name in DECODERS)
     assert ("\nBeam search" in text) == (name in TRANSLATION_MODELS)
     assert ("nan" in text.split()) is False
+
+
+def test_one_layer_and_one_head_are_singular() -> None:
+    model = make_traced_model(DecoderOnlyConfig(**SMALL | {"layers": 1, "heads": 1}))
+    assert ", 1 layer, 1 head, width 24, " in terminal_text(look(model, "w4 w5", target=""))
 
 
 def test_terminal_sections_and_numbers() -> None:

@@ -32,15 +32,21 @@ GZIP_WINDOW_BITS = 31  # makes zlib write the gzip format
 
 
 def split_files(
-    source: Files, target: Files, data: Files, prefix: str = "--", parses: Files = None
+    source: Files, target: Files, data: Files, prefix: str = "--", parses: Files = None, task: str | None = None
 ) -> dict[str, list[str]]:
-    """Return the files of one split by the fields of `CorpusConfig`; aligned files need both sides."""
-    from regard.errors import ConfigError
+    """Return the files of one split by the fields of `CorpusConfig`; the aligned files of a translator need both sides.
 
-    if bool(source) != bool(target):
+    Other tasks have messages of their own for aligned files.
+    """
+    from regard.errors import ConfigError
+    from regard.registry import TASK_REGISTRY
+
+    name = None if task is None else TASK_REGISTRY.resolve(task)
+    translates = name == "translation" or name not in TASK_REGISTRY
+    if bool(source) != bool(target) and translates:
         missing = "target" if source else "source"
         raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
-    if parses and not source:
+    if parses and not source and translates:
         raise ConfigError(f"{prefix}parses: needs {prefix}source, which is missing; add it.")
     options = (("source", source), ("target", target), ("parses", parses), ("files", data))
     return {name: files for name, files in options if files}

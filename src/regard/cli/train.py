@@ -172,9 +172,9 @@ def run(
 
     with rank_zero_errors():
         splits = {
-            "train": split_files(source, target, data, "--", parses),
-            "valid": split_files(valid_source, valid_target, valid, "--valid-", valid_parses),
-            "test": split_files(test_source, test_target, test, "--test-", test_parses),
+            "train": split_files(source, target, data, "--", parses, task_or_file),
+            "valid": split_files(valid_source, valid_target, valid, "--valid-", valid_parses, task_or_file),
+            "test": split_files(test_source, test_target, test, "--test-", test_parses, task_or_file),
         }
         data_settings: dict[str, Any] = {name: files for name, files in splits.items() if files}
         if columns := column_settings(source_column, target_column, text_column, label_column):

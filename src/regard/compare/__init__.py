@@ -150,6 +150,7 @@ class ComparisonRow:
     seed: int | None = None
     group: str | None = None  # equal for runs that differ in nothing but the seed
     changed_files: Sequence[str] = ()  # of the run folder, since its last checkpoint
+    unfinished_best: int | None = None  # the step that the scores are of, if the run has not finished
 
 
 def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: EngineName) -> list[ComparisonRow]:
@@ -163,33 +164,32 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
     network, parameters = model.config.model.family, sum(weight.numel() for weight in model.network.parameters())
     if compared.run is None:
         return ComparisonRow(compared.name, network, parameters, decode_tokens_per_second=decode_speed)
-    run = read_run_log(compared.run)
+    run, folder = read_run_log(compared.run), RunFolder(compared.run)
+    state = newest_state(folder.checkpoints)
     results = as_record(run.info.get("results"))
     scores = as_record(results.get("test")) or as_record(results.get("best"))
+    best = None
+    if not scores and state is not None and state.best_scores is not None:
+        scores, best = state.best_scores, state.best_step
     speeds = [speed for line in run.training if (speed := finite_number(line.get("tokens_per_second"))) is not None]
     losses = [(line["step"], finite_number(as_record(line["valid"]).get("loss"))) for line in run.validation]
-    config = config_of(RunFolder(compared.run))
-    basis = _basis(RunFolder(compared.run), config, tested=bool(as_record(results.get("test"))), scores=scores)
+    config = config_of(folder)
+    basis = _basis(folder, config, tested=bool(as_record(results.get("test"))), scores=scores)
     return ComparisonRow(
         compared.name,
         network,
         parameters,
         median(speeds) if speeds else None,
-        run.last_step,
+        max(run.last_step, 0 if state is None else state.step),
         {name: value for name in COMPARED_SCORES if (value := finite_number(scores.get(name))) is not None},
         decode_speed,
         [(step, loss) for step, loss in losses if loss is not None],
         basis,
         config.training.seed,
         _group(config, basis),
-        _changed_files(RunFolder(compared.run)),
+        [] if state is None else folder.appended.changed(state.file_sizes, state.file_checksums),
+        best,
     )
-
-
-def _changed_files(run: RunFolder) -> list[str]:
-    """The files whose content is not that which the last checkpoint recorded."""
-    state = newest_state(run.checkpoints)
-    return [] if state is None else run.appended.changed(state.file_sizes, state.file_checksums)
 
 
 def _basis(run: RunFolder, config: Config, *, tested: bool, scores: Mapping[str, object]) -> ScoreBasis:

@@ -89,6 +89,12 @@ def comparison_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         for row in rows
         for file in row.changed_files
     ]
+    notes += [
+        f"{row.name}: has not finished, and is at step {row.steps:,}; its model and scores are of step "
+        f"{row.unfinished_best:,}, the best validation so far."
+        for row in rows
+        if row.unfinished_best is not None
+    ]
     for group in grouped(rows):
         if len(group.rows) > 1:
             names = ", ".join(row.name for row in group.rows)

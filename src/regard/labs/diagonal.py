@@ -66,7 +66,8 @@ def run(context: LabContext) -> LabResult:
         f"{widths[-1]}) of those of random vectors; with random projections of width {widths[-1]} in "
         f"{random_shares[PROJECTED][-1]:.0%} (chance: {1 / TOKENS:.0%}). In the {len(heads)} heads of the trained "
         f"model it is {fmean(heads.values()):.0%} on average (chance: {chance:.0%}), from {heads[lowest]:.0%} "
-        f"({lowest}) to {heads[highest]:.0%} ({highest}); {len(above)} heads are above {MOST:.0%}.",
+        f"({lowest}) to {heads[highest]:.0%} ({highest}); {len(above)} {'head is' if len(above) == 1 else 'heads are'} "
+        f"above {MOST:.0%}.",
         numbers={
             "widths": widths,
             "random_vectors": dict(random_shares),

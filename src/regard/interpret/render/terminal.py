@@ -58,10 +58,10 @@ def _header(trace: ForwardPass) -> Iterator[RenderableType]:
     model = model_summary(trace)
     arrow = {"translation": " → ", "continuation": " ⋯ "}.get(trace.kind)
     yield Text.assemble((trace.text, "bold"), arrow or "", (trace.output if arrow else "", "bold cyan"))
-    layers = f"{model['layers']} layers"
+    layers = f"{model['layers']} layer{'' if model['layers'] == 1 else 's'}"
     if trace.kind == "translation":
         layers = f"{model['layers']} + {model['decoder_layers']} layers"
-    heads = f", {model['heads']} heads" if model["heads"] else ""
+    heads = f", {model['heads']} head{'' if model['heads'] == 1 else 's'}" if model["heads"] else ""
     size = f"{model['parameters']:,} parameters"
     yield Text(f"{model['name']}: {model['family']}, {layers}{heads}, width {model['width']}, {size}", style="dim")
     if trace.expected is not None:
