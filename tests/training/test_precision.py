@@ -128,8 +128,8 @@ def test_small_networks_are_trained_in_float32_without_a_measurement(monkeypatch
 
     monkeypatch.setattr(environment, "matmul_gflops", measure)
     reasons = {
-        "model.width=64": "model.width = 64 is below 128",
-        "training.batch_tokens=100": "training.batch_tokens = 100 is below 2,048",
+        "model.width=32": "model.width = 32 is below 64",
+        "training.batch_tokens=100": "training.batch_tokens = 100 is below 128 for a network of width 512",
         "model={kind='recurrent-encoder-decoder', width=512}": "bfloat16 is tested with Transformers",
     }
     for setting, reason in reasons.items():
@@ -140,6 +140,9 @@ def test_small_networks_are_trained_in_float32_without_a_measurement(monkeypatch
         assert matmul_peak("bfloat16", {}, small=small).matmul_dtype == torch.bfloat16  # as it was set
         measured.clear()
     assert small_for_bfloat16(load_config("tiny")) is None
+    for tokens, small in (("512", False), ("511", True)):
+        config = load_config("tiny", [f"training.batch_tokens={tokens}"])  # of width 128
+        assert (small_for_bfloat16(config) is not None) is small
 
 
 def fastest_dtype(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
@@ -189,7 +192,7 @@ def test_a_note_says_what_auto_is(tmp_path: Path) -> None:
     recorded = RunFolder(done.folder).read_info()["environment"]
     assert (recorded["precision"], recorded["matmul_dtype"]) == ("auto", "float32")
     assert [note for note in recorder.notes if "precision" in note] == [
-        "training.precision = 'auto': training in float32 (model.width = 32 is below 128)."
+        "training.precision = 'auto': training in float32 (model.width = 32 is below 64)."
     ]
 
 

@@ -1,5 +1,6 @@
 """The environment of a run: versions, processor, and its peak matmul rate."""
 
+import math
 import os
 import platform
 import shutil
@@ -19,7 +20,7 @@ from regard.nn.transformer import Stack
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.version import __version__
 
-BFLOAT16_WIDTH, BFLOAT16_TOKENS = 128, 2048  # from which on bfloat16 is worth its conversions: docs/performance.md
+BFLOAT16_WIDTH, BFLOAT16_SIZE = 64, 65_536  # least width, and width × tokens; benchmarks/precision.py
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def small_for_bfloat16(config: Config) -> str | None:
         return "bfloat16 is tested with Transformers"
     if model.width < BFLOAT16_WIDTH:
         return f"model.width = {model.width} is below {BFLOAT16_WIDTH}"
-    if tokens < BFLOAT16_TOKENS:
-        return f"training.batch_tokens = {tokens} is below {BFLOAT16_TOKENS:,}"
+    if model.width * tokens < BFLOAT16_SIZE:
+        least = math.ceil(BFLOAT16_SIZE / model.width)
+        return f"training.batch_tokens = {tokens} is below {least:,} for a network of width {model.width}"
     return None
 
 
