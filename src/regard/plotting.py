@@ -67,6 +67,7 @@ RC_PARAMS: Any = {
 MAX_INCHES = 40
 FIGURE_FORMATS = (".png", ".svg", ".pdf")
 DPI = 160
+TEXT_SHADE = 0.5  # opacity of the strongest color behind text
 LABEL_GAP = 0.045  # vertical distance between two labels, as a fraction of the axes' height
 LETTERS_PER_INCH = 7  # of labels in one row, relative to the axes' width
 
@@ -108,18 +109,20 @@ def value_grid(
 ) -> None:
     """Draw a grid of cells, darker where the shade (0 to 1) is larger, with a text in each.
 
-    Cells are shapes, not an image, so that they follow dark mode.
+    Cells are shapes, not an image, so that they follow dark mode. Those with texts are so pale that the color of text
+    has a contrast of 4.5 to all of them in both modes.
     """
-    from matplotlib.patches import Rectangle
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
 
-    for i, row in enumerate(shades):
-        for j, shade in enumerate(row):
-            alpha = min(1.0, max(0.0, shade))
-            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=color, alpha=alpha, linewidth=0))
-            ax.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=FAINT, linewidth=0.6))
-            if texts:
-                text_color = PAPER if alpha > 0.6 else INK
-                ax.text(j + 0.5, i + 0.5, texts[i][j], ha="center", va="center", fontsize=font_size, color=text_color)
+    strongest = TEXT_SHADE if texts else 1.0
+    corners = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i in range(len(rows)) for j in range(len(columns))]
+    fills = [(*to_rgb(color), strongest * min(1.0, max(0.0, shade))) for row in shades for shade in row]
+    ax.add_collection(PolyCollection(corners, facecolors=fills, edgecolors=FAINT, linewidths=0.6))
+    for i, row in enumerate(texts):
+        for j, text in enumerate(row):
+            if text:
+                ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=font_size, color=INK)
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     ax.set_xticks([n + 0.5 for n in range(len(columns))], columns)

@@ -194,6 +194,8 @@ def errors(folders: dict[str, Path], translator: Path) -> dict[str, tuple[tuple[
             ("graph", translator, "w5"),
             2,
         ),
+        "TEXT is empty; give at least one word.": (("lstm", ""), 2),
+        "The text has 61 steps, and the figure has room for 12; shorten it.": (("graph", "word " * 60), 2),
         "The text has 14 steps, and the figure has room for 12; shorten it.": (
             ("graph", " ".join("abcdefghijklm")),
             2,
@@ -202,12 +204,12 @@ def errors(folders: dict[str, Path], translator: Path) -> dict[str, tuple[tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(29))
+@pytest.mark.parametrize("number", range(31))
 def test_invalid_arguments_are_an_error(
     folders: dict[str, Path], translator: Path, tmp_path: Path, number: int
 ) -> None:
     cases = errors(folders, translator)
-    assert len(cases) == 29
+    assert len(cases) == 31
     message, (arguments, code) = list(cases.items())[number]
     done = regard("plot", *arguments, "-o", tmp_path / "x.png")
     assert (done.code, done.out, done.err) == (code, "", f"regard: {message}\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.colors import to_rgb, to_rgba_array
 from rich.console import Console, RenderableType
 
 from family import DECODERS, FAMILY
@@ -21,7 +22,18 @@ from regard.interpret.render.tables import CAUTION, intervention_tables
 from regard.interpret.render.terminal import render_trace
 from regard.interpret.trace import Trace, look
 from regard.nn.positions import AlibiPositions, RelativeVectors, alibi_slopes
-from regard.plotting import check_figure_path, save_figure
+from regard.plotting import (
+    BLUE,
+    DARK_COLORS,
+    GREEN,
+    INK,
+    ORANGE,
+    PAPER,
+    check_figure_path,
+    new_figure,
+    save_figure,
+    value_grid,
+)
 from traces import TEXT, TRANSLATION_MODELS, make_trace, make_traced_model
 
 
@@ -314,3 +326,30 @@ def test_invalid_plots_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError) as data_error:
         save_figure(plot_head_costs(make_trace("encoder-decoder")), path)
     assert str(data_error.value) == f"{path}: cannot be written (No such file or directory); choose another place."
+
+
+def test_numbers_in_cells_have_contrast_in_light_and_dark_mode() -> None:
+    """Even on the strongest color, text has a contrast of 4.5 (WCAG)."""
+    figure = new_figure(2, 2)
+    ax = figure.subplots()
+    for color in (BLUE, GREEN, ORANGE):
+        value_grid(ax, [[0.0, 1.0]], ["a"], ["b", "c"], title="", texts=[["0", "1"]], color=color)
+        weakest, strongest = to_rgba_array(ax.collections[-1].get_facecolor())[:, 3].tolist()
+        assert [text.get_color() for text in ax.texts[-2:]] == [INK, INK]
+        assert strongest > weakest == 0
+        for theme in (dict(zip(DARK_COLORS, DARK_COLORS, strict=True)), DARK_COLORS):
+            paper, fill, ink = (torch.tensor(to_rgb(theme[name])) for name in (PAPER, color, INK))
+            lighter, darker = sorted(map(luminance, (ink, paper + strongest * (fill - paper))), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def luminance(color: torch.Tensor) -> float:
+    linear = torch.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    return float(linear @ torch.tensor([0.2126, 0.7152, 0.0722]))
+
+
+def test_cells_of_attention_follow_dark_mode(tmp_path: Path) -> None:
+    save_figure(plot_attention(make_trace("encoder-decoder")), tmp_path / "x.svg")
+    content = (tmp_path / "x.svg").read_text("utf-8")
+    assert "<image" not in content
+    assert "fill-opacity" in content

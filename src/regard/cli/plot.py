@@ -1,5 +1,6 @@
 """`regard plot`: figures of a model at work, and of attention, positions and recurrent networks in general."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,7 +246,7 @@ def _arguments(plot: str, model: str | None, text: str | None) -> tuple[Path | N
     expected = PLOTS[plot].arguments
     usage = f"the arguments of `regard plot {plot}` are: {expected or 'none'}"
     if "[MODEL] TEXT" in expected and text is None and model is not None:
-        if Path(model).is_dir():
+        if model and os.path.isdir(model):  # unlike Path.is_dir, False for a text that is too long for a name
             raise ConfigError(f"{model}: is a folder, and the text is missing; {usage}.")
         model, text = None, model
     if text is not None and "TEXT" not in expected:
@@ -296,6 +297,8 @@ def _recurrent_trace(request: PlotRequest, cell: str) -> "Trace":
             if value is not None:
                 raise ConfigError(f"{name}: is for a translator; pass MODEL too, or remove it.")
         text = SENTENCE if request.text is None else request.text
+        if not text.strip():
+            raise ConfigError("TEXT is empty; give at least one word.")
         return look(seeded_language_model(text, cell), text, None, target="")
     model = _load(request)
     target = "" if request.target is None and model.config.model.generates else request.target

@@ -21,13 +21,14 @@ from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.interventions import Intervention
 from regard.models import Network
 from regard.nn import Positions, SelfAttention, Stack, make_layout
-from regard.plotting import BLUE, GREEN, INK, ORANGE, SOFT, heat_map, new_figure, plot_style
+from regard.plotting import BLUE, GREEN, INK, ORANGE, SOFT, heat_map, new_figure, plot_style, value_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHOWN_HEADS = 4
+MAX_NUMBERS = 400  # cells of a matrix that has numbers in them
 
 
 @plot_style()
@@ -50,8 +51,7 @@ def plot_attention(trace: ForwardPass, at: str | None = None) -> "Figure":
     figure = new_figure(across * (size + 0.9) + 0.4, down * (size + 0.9) + 0.5)
     for n, head in enumerate(heads):
         ax = figure.add_subplot(down, across, n + 1)
-        _draw_matrix(ax, weights[head].detach().cpu().float().numpy(), rows, columns, maximum=1.0)
-        ax.set_title(f"head {head}")
+        _draw_matrix(ax, weights[head].detach().cpu().float().numpy(), rows, columns, title=f"head {head}", maximum=1.0)
     figure.suptitle(f"{name}: one row per query", x=0.01, ha="left", fontsize=11)
     return figure
 
@@ -65,11 +65,11 @@ def plot_alignment(trace: ForwardPass) -> "Figure":
     size = max(2.4, 0.36 * max(len(rows), len(columns)))
     figure = new_figure(2 * (size + 1.3), size + 1.6)
     left, right = figure.subplots(1, 2)
-    _draw_matrix(left, alignment.weights.numpy(), rows, columns, maximum=1.0)
-    left.set_title(f"attention of {alignment.chosen.point.removesuffix('.weights')}[{alignment.chosen.head}]")
+    title = f"attention of {alignment.chosen.point.removesuffix('.weights')}[{alignment.chosen.head}]"
+    _draw_matrix(left, alignment.weights.numpy(), rows, columns, title=title, maximum=1.0)
     costs = alignment.costs.clamp(min=0).numpy()
-    _draw_matrix(right, costs, rows, columns, maximum=float(costs.max()) or 1.0, color=ORANGE)
-    right.set_title("cost of leaving the word out, in log p")
+    title, largest = "cost of leaving the word out, in log p", float(costs.max()) or 1.0
+    _draw_matrix(right, costs, rows, columns, title=title, maximum=largest, color=ORANGE)
     figure.suptitle(
         "Attention is not explanation: the right panel shows what the output depends on", x=0.01, ha="left", fontsize=11
     )
@@ -98,25 +98,27 @@ def plot_head_costs(trace: ForwardPass) -> "Figure":
 
 
 def _draw_matrix(
-    ax: "Axes", values: ArrayLike, rows: list[str], columns: list[str], *, maximum: float, color: str = BLUE
+    ax: "Axes",
+    values: ArrayLike,
+    rows: list[str],
+    columns: list[str],
+    *,
+    title: str,
+    maximum: float,
+    color: str = BLUE,
 ) -> None:
+    """Draw weights as a grid of cells, with numbers where there is room for them."""
     import numpy as np
-    from matplotlib.colors import LinearSegmentedColormap
 
-    values = np.asarray(values)
-    colors = LinearSegmentedColormap.from_list("weights", ["#ffffff", color])
-    ax.imshow(values, cmap=colors, vmin=0, vmax=maximum, aspect="equal")
-    ax.set_xticks(range(len(columns)), columns, rotation=60, ha="left", rotation_mode="anchor")
-    ax.set_yticks(range(len(rows)), rows)
-    ax.xaxis.tick_top()
-    ax.tick_params(length=0)
-    if len(rows) * len(columns) <= 400:
-        for row in range(len(rows)):
-            for column in range(len(columns)):
-                value = float(values[row, column])
-                if value >= 0.05 * maximum:
-                    text_color = "white" if value > 0.55 * maximum else INK
-                    ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=6, color=text_color)
+    values = np.asarray(values, dtype=float)
+    has_numbers = values.size <= MAX_NUMBERS
+    texts = [[f"{value:.1f}" if value >= 0.05 * maximum else "" for value in row] for row in values]
+    shades = (values / maximum).tolist()
+    value_grid(ax, shades, rows, columns, title=title, texts=texts if has_numbers else (), color=color, font_size=6)
+    ax.set_aspect("equal")
+    ax.tick_params(axis="x", rotation=60)
+    for label in ax.get_xticklabels():
+        label.set(ha="left", rotation_mode="anchor")
 
 
 def _last_attention(trace: ForwardPass) -> Intervention:
