@@ -26,7 +26,7 @@ lint: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types style
 
 types: $(READY)
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 style: $(READY)
 	$(BIN)/ruff check .

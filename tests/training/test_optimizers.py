@@ -237,7 +237,7 @@ def after(network: Network, batches: list[TokenBatch], **settings: float) -> dic
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(sentences=batches(rows=5))
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=4)
 @pytest.mark.slow
 def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentences) -> None:
     whole, parts = make(DECODERS[name]), make(DECODERS[name])

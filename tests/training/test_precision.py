@@ -140,9 +140,9 @@ def test_small_networks_are_trained_in_float32_without_a_measurement(monkeypatch
         assert matmul_peak("bfloat16", {}, small=small).matmul_dtype == torch.bfloat16  # as it was set
         measured.clear()
     assert small_for_bfloat16(load_config("tiny")) is None
-    for tokens, small in (("512", False), ("511", True)):
+    for tokens, is_small in (("512", False), ("511", True)):
         config = load_config("tiny", [f"training.batch_tokens={tokens}"])  # of width 128
-        assert (small_for_bfloat16(config) is not None) is small
+        assert (small_for_bfloat16(config) is not None) is is_small
 
 
 def fastest_dtype(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
