@@ -60,9 +60,11 @@ def test_every_network_is_rendered_in_the_terminal(name: str) -> None:
     assert ("nan" in text.split()) is False
 
 
-def test_one_layer_and_one_head_are_singular() -> None:
+def test_one_layer_and_one_head_are_singular_and_tokens_have_their_words() -> None:
     model = make_traced_model(DecoderOnlyConfig(**SMALL | {"layers": 1, "heads": 1}))
-    assert ", 1 layer, 1 head, width 24, " in terminal_text(look(model, "w4 w5", target=""))
+    text = terminal_text(look(model, "w4 w5", target=""))
+    assert ", 1 layer, 1 head, width 24, " in text
+    assert "each with the word that it is part of and its id" in text
 
 
 def test_terminal_sections_and_numbers() -> None:

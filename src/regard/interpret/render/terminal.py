@@ -75,7 +75,7 @@ def _tokens(trace: ForwardPass) -> Iterator[RenderableType]:
     if text is None:
         return
     words = {index: word.text for word in text.words for index in word.tokens}
-    yield _heading("Tokens", "the text as tokens of the vocabulary, each with its id")
+    yield _heading("Tokens", "the text as tokens of the vocabulary, each with the word that it is part of and its id")
     depth = trace.decoded.features.get("depth")
     table = new_table("token", "word", "id", *(["depth in the tree"] if depth else []), left=2)
     for index, (token, token_id) in enumerate(zip(text.tokens, text.ids, strict=True)):

@@ -94,6 +94,7 @@ class SentenceItem(BaseModel):
     confidence: float | None
     flags: list[DomainFlag]
     unknown_words: list[str]
+    """Words of the source with unknown pieces; none if `flags` has only `low_confidence`."""
 
 
 class TranslationItem(BaseModel):
