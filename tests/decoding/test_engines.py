@@ -17,6 +17,7 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, random_network, saved, sources, words
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig
+from regard.decoding.engines import SearchRequest
 from regard.decoding.engines import ctranslate2 as ctranslate2_engine
 from regard.decoding.engines.conversion import converted_folder, model_fingerprint
 from regard.decoding.options import OutputConstraints, SamplingOptions, SearchOptions, TranslationOptions
@@ -29,6 +30,7 @@ from regard.registry import EngineName
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
 ENGINES: tuple[EngineName, ...] = ("torch", "ctranslate2")
+PAIRS = [(1, 0.6), (4, 0.0), (4, 3.0)]  # a beam and a length penalty
 
 
 @pytest.mark.slow
@@ -123,6 +125,51 @@ def test_no_worker_has_a_callback_after_a_session(writer: Path, monkeypatch: pyt
     next(chunks)
     chunks.close()
     assert callbacks[-1]() is None
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchOptions(beam=1),
+        SearchOptions(beam=1, constraints=OutputConstraints(max_tokens=3)),
+        SearchOptions(beam=4),
+        SearchOptions(beam=4, patience=1.0, length_penalty=2.0),
+        SearchOptions(beam=3, length_penalty=0.0, constraints=OutputConstraints(min_tokens=2, max_tokens=4)),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_best_ids_are_those_of_the_first_hypotheses(
+    engine: EngineName, count: int, search: SearchOptions, translator: Path
+) -> None:
+    options = TranslationOptions(search)
+    searching = regard.load(translator).translator(options, engine=engine, precision="float32").engine
+    request = SearchRequest(sources(count=count), search, token_scores=False)
+    assert searching.best_ids(request) == [found[0].ids for found in searching.search(request)]
+    assert searching.best_ids(SearchRequest([], search)) == []
+
+
+def test_a_sentence_has_its_own_limit_in_a_batch(translator: Path) -> None:
+    """The maximum length of a batch is that of its longest sentence, which must not change the others."""
+    model, rows = regard.load(translator), sources(count=24, seed=3)
+    lines = [" ".join(f"w{n}" for n in ids) for ids in rows]
+    for beam in (1, 4):
+        together = model.translate(lines, beam=beam, engine="ctranslate2", precision="float32")
+        alone = [model.translate(line, beam=beam, engine="ctranslate2", precision="float32") for line in lines]
+        assert together == alone
+
+
+def test_arguments_are_kept_for_the_same_options_only(translator: Path) -> None:
+    options = [TranslationOptions(SearchOptions(beam, length_penalty), details=False) for beam, length_penalty in PAIRS]
+    model = regard.load(translator)
+    expected = [
+        [found.text for found in regard.load(translator).translator(chosen).translate(LINES, chosen)]
+        for chosen in options
+    ]
+    shared = model.translator(options[0])
+    for chosen, texts in [*zip(options, expected, strict=True)] * 2:
+        assert [found.text for found in shared.translate(LINES, chosen)] == texts
+    assert len({tuple(texts) for texts in expected}) > 1
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])

@@ -35,6 +35,9 @@ class Dictionary:
         self.ranks = ranks
         self.requests: list[SearchRequest] = []
 
+    def best_ids(self, request: SearchRequest) -> list[list[int]]:
+        return [hypotheses[0].ids for hypotheses in self.search(request)]
+
     def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
         self.requests.append(request)
         return [

@@ -30,6 +30,9 @@ class Forgetful:
     def __init__(self) -> None:
         self.requests: list[SearchRequest] = []
 
+    def best_ids(self, request: SearchRequest) -> list[list[int]]:
+        return [hypotheses[0].ids for hypotheses in self.search(request)]
+
     def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
         self.requests.append(request)
         two = TOKENIZER.encode("Two!")

@@ -19,7 +19,7 @@ from regard.decoding.engines import SearchRequest, max_target_lengths
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.decoding.translator import Translator
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 
 TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
 CONFIG = Config(model=EncoderDecoderConfig(vocab_size=400))
@@ -32,6 +32,9 @@ class Echo:
 
     def __init__(self) -> None:
         self.tasks: list[SearchRequest] = []
+
+    def best_ids(self, task: SearchRequest) -> list[list[int]]:
+        return [hypotheses[0].ids for hypotheses in self.search(task)]
 
     def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
@@ -88,6 +91,18 @@ def test_texts_without_details_are_the_same(split: bool | None) -> None:
     full, short = ready.translate(lines, options), ready.translate(lines, replace(options, details=False))
     assert [(line.source, line.text, line.parts) for line in full] == [(t.source, t.text, t.parts) for t in short]
     assert not any(line.sentences for line in short)
+    alone = [ready.translate([line], replace(options, details=False))[0] for line in lines]
+    assert alone == short
+
+
+def test_a_translator_takes_other_options_with_each_call() -> None:
+    ready, engine = translator()
+    one, two = TranslationOptions(SearchOptions(2), details=False), TranslationOptions(SearchOptions(3), details=False)
+    for options in (one, one, two, one):
+        ready.translate(["one two."], options)
+    assert [task.search.beam for task in engine.tasks] == [2, 2, 3, 2]
+    with pytest.raises(ConfigError, match="the model has no syntax positions and uses no parses"):
+        ready.translate(["one two."], one, [None])
 
 
 def test_sentences_without_letters_are_copied() -> None:

@@ -17,6 +17,7 @@ GERMANIC = """bzw ca evtl ggf inkl usw vgl zb nr str abs bd hrsg dhr mevr bijv""
 ABBREVIATIONS = frozenset(f"{ENGLISH} {ROMANCE} {GERMANIC}".split())
 CLOSING = "\"'”’»)\\]}"
 _END = re.compile(rf"(?<=[.!?…])([{CLOSING}]*)\s+(?=[^\s])|(?<=[。！？])([{CLOSING}」』）]*)\s*(?=[^\s])")
+_MARK = re.compile(r"[.!?…。！？]")
 _LAST_WORD = re.compile(r"([^\W\d_]+(?:\.[^\W\d_]+)*)\.$")
 _CJK = re.compile(r"[\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]")
 _ITEM = re.compile(r"\s*(?:[-*+•–—>|]|#{1,6}|\d{1,3}\.|\(?(?:\d{1,3}|[A-Za-z])\))\s")
@@ -39,7 +40,7 @@ def split_sentences(line: str) -> list[str]:
 def sentence_spans(line: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence of a line, without surrounding spaces."""
     spans, start = list[tuple[int, int]](), 0
-    for match in _END.finditer(line):
+    for match in _END.finditer(line) if _MARK.search(line, 0, len(line) - 1) else ():  # most lines: none before the end
         end = match.end(1) if match.group(1) is not None else match.end(2)
         if not line[start:end].strip() or not _is_end(line[start:end], line[match.end() :]):
             continue

@@ -9,12 +9,16 @@ saved with the model; without them, as in imported models, every sentence is tra
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from regard.config import Config
 from regard.data.sentence_splitting import group_sentences, sentence_spans, split_sentences
+from regard.data.syntax import TokenFeatures
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.languages import LanguageTokens
+from regard.decoding.options import SearchOptions, TranslationOptions
+from regard.decoding.results import Hypothesis
 
 if TYPE_CHECKING:
     from regard.data.store import TokenColumn
@@ -54,6 +58,42 @@ class SplitRule:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TranslationPlan:
+    """What follows from options and a model, for all texts."""
+
+    options: TranslationOptions
+    has_parses: bool
+    rule: SplitRule
+    max_tokens: int  # of the source of a part
+    search: SearchOptions
+    languages: LanguageTokens
+    only_ids: bool  # of the best hypothesis, which are enough for texts without details
+
+
+@dataclass(slots=True)
+class Part:
+    """One or more sentences, or a part of a sentence that was too long."""
+
+    text: str
+    ids: list[int]
+    features: TokenFeatures | None = None  # from its parse
+    is_copied: bool = False  # it has no letters
+    sentences: int = 1
+    prefix: list[int] = field(default_factory=list)
+    hypotheses: Sequence[Hypothesis] = ()
+    output: Sequence[int] = ()  # ids of the best hypothesis
+
+
+@dataclass(slots=True)
+class EncodedLine:
+    """The parts of a line."""
+
+    text: str
+    parts: list[Part]
+    split_parts: int  # of sentences that were too long
+
+
 def split_rule(config: Config, split_sentences: bool | None) -> SplitRule:
     """Return the rule of a model: split always (True), never (False), or by the lengths that it was trained on.
 
@@ -64,6 +104,20 @@ def split_rule(config: Config, split_sentences: bool | None) -> SplitRule:
     if split_sentences is not None:
         return SplitRule(1 if split_sentences else None)
     return SplitRule(config.data.trained_sentences or 1, config.data.trained_tokens or 0)
+
+
+def has_letters(text: str) -> bool:
+    """Return whether a text has letters; nearly all begin with one.
+
+    >>> has_letters("a"), has_letters("(a)"), has_letters("1:2"), has_letters("")
+    (True, True, False, False)
+    """
+    return text[:1].isalpha() or any(map(str.isalpha, text))
+
+
+def is_whole(text: str, rule: SplitRule) -> bool:
+    """Return whether a stripped text has no sentences to split, to group or to count."""
+    return bool(text) and (rule.max_sentences is None or len(sentence_spans(text)) == 1)
 
 
 def split_lines(

@@ -1,7 +1,8 @@
 """Translation of text: split into sentences, tokenize, search, detokenize and join. Torch-free."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import compress
 from math import exp, isfinite
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,17 @@ from regard.decoding.engines import Engine, SearchRequest
 from regard.decoding.languages import language_tokens
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
-from regard.decoding.segmentation import EncodedText, SplitRule, split_lines, split_rule
+from regard.decoding.segmentation import (
+    EncodedLine,
+    EncodedText,
+    Part,
+    SplitRule,
+    TranslationPlan,
+    has_letters,
+    is_whole,
+    split_lines,
+    split_rule,
+)
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +78,7 @@ class Translator:
         self._source = source
         self._target = target
         self._domain_check = domain_check or DomainCheck.of(None, source, config.tokens.unknown)
+        self._plan: TranslationPlan | None = None
 
     def translate(
         self, lines: Sequence[str], options: TranslationOptions, parses: Sequence[Parse | None] | None = None
@@ -78,8 +90,7 @@ class Translator:
         A network that needs parses receives one per line. Such lines are not split, since a tree cannot be split at a
         comma; lines without a parse, which are empty or were skipped, have an empty translation.
         """
-        check_parses(self.config.model, has_parses=parses is not None)
-        language_tokens(self.config, options.source_language, options.target_language)  # before anything long
+        plan = self._plan_for(options, has_parses=parses is not None)
         if parses is not None and (options.unwrap or options.format == "html"):
             option = "unwrap: joins lines" if options.unwrap else "format: HTML has no lines"
             raise ConfigError(f"{option}, but each line has a parse of its own; remove one of them.")
@@ -94,22 +105,77 @@ class Translator:
             return self._translate_paragraphs(lines, options)
         if parses is None and options.format == "auto" and any("<" in line for line in lines):
             return self._translate_tagged(lines, options)
-        encoded = self._encode(lines, options) if parses is None else self._encode_parsed(lines, parses)
+        if plan.only_ids and parses is None:
+            return self._translate_whole(lines, plan)
+        encoded = self._encode(lines, plan) if parses is None else self._encode_parsed(lines, parses)
         if options.prefix:
             prefix = self._target.encode(options.prefix)
             for line in encoded:  # only the first part of a line that is translated has the prefix
                 for part in [part for part in line.parts if not part.is_copied][:1]:
                     part.prefix = prefix
-        self._search([part for line in encoded for part in line.parts], options)
-        self._split_incomplete(encoded, options)
+        self._search([part for line in encoded for part in line.parts], plan)
+        self._split_incomplete(encoded, plan)
         if options.details or options.search.n_best > 1 or options.copy_unknown:
             return [self._assemble(line, options) for line in encoded]
         return self._texts(encoded)
 
-    def _texts(self, lines: "Sequence[_EncodedLine]") -> list[Translation]:
+    def _plan_for(self, options: TranslationOptions, *, has_parses: bool) -> TranslationPlan:
+        """Return what follows from the options and the model; that of the last options is kept."""
+        plan = self._plan
+        if plan is not None and plan.options is options and plan.has_parses == has_parses:
+            return plan
+        check_parses(self.config.model, has_parses=has_parses)
+        limit, reserved = options.max_source_tokens, 2 if self.config.languages.codes else 1  # end and language
+        self._plan = plan = TranslationPlan(
+            options,
+            has_parses,
+            split_rule(self.config, options.split_sentences),
+            limit if self._positions is None else min(limit, self._positions - reserved),
+            self._search_options(options),
+            language_tokens(self.config, options.source_language, options.target_language),
+            not (options.details or options.prefix or options.search.n_best > 1 or options.copy_unknown),
+        )
+        return plan
+
+    def _translate_whole(self, lines: Sequence[str], plan: TranslationPlan) -> list[Translation]:
+        """Translate lines without details: most lines need no more than the ids of a sentence and of its translation.
+
+        Only the others get parts: lines of several sentences, without letters, or longer than the maximum.
+        """
+        copies, rule = plan.options.copy_symbols, plan.rule
+        texts = [line.strip() for line in lines]
+        whole = [n for n, text in enumerate(texts) if is_whole(text, rule) and not (copies and not has_letters(text))]
+        ids = self._source.encode_batch(texts if len(whole) == len(texts) else [texts[n] for n in whole])
+        fitting = [len(row) <= plan.max_tokens for row in ids]
+        if not all(fitting):
+            whole, ids = list(compress(whole, fitting)), list(compress(ids, fitting))
+        if len(whole) == len(texts):
+            decoded = self._target.decode_batch(self._best_ids(ids, plan))
+            return [Translation(line, text, []) for line, text in zip(lines, decoded, strict=True)]
+        others = sorted({*range(len(texts))}.difference(whole))
+        encoded = self._encode([lines[n] for n in others], plan)
+        parts = [part for line in encoded for part in line.parts if not part.is_copied]
+        outputs = self._best_ids([*ids, *(part.ids for part in parts)], plan)
+        for part, output in zip(parts, outputs[len(ids) :], strict=True):
+            part.output = output
+        self._split_incomplete(encoded, plan)
+        translations = dict(zip(others, self._texts(encoded), strict=True))
+        for n, text in zip(whole, self._target.decode_batch(outputs[: len(ids)]), strict=True):
+            translations[n] = Translation(lines[n], text, [])
+        return [translations[n] for n in range(len(lines))]
+
+    def _best_ids(self, sources: list[list[int]], plan: TranslationPlan) -> list[list[int]]:
+        """Return the ids of the best translation of each source, without those that the languages require."""
+        before, first = plan.languages
+        if not before and not first:
+            return self.engine.best_ids(self._request(sources, None, plan))
+        request = self._request([[*before, *ids] for ids in sources], [list(first) for _ in sources], plan)
+        return [ids[len(first) :] for ids in self.engine.best_ids(request)]
+
+    def _texts(self, lines: Sequence[EncodedLine]) -> list[Translation]:
         """Return translations without sentences; all texts are detokenized at once."""
         translated = [part for line in lines for part in line.parts if not part.is_copied]
-        texts = iter(self._target.decode_batch([part.hypotheses[0].ids for part in translated]))
+        texts = iter(self._target.decode_batch([part.output for part in translated]))
         translations = []
         for line in lines:
             if line.parts and all(part.is_copied for part in line.parts):
@@ -119,27 +185,42 @@ class Translator:
             translations.append(Translation(line.text, text, [], line.split_parts))
         return translations
 
-    def _search(self, parts: "Sequence[_Part]", options: TranslationOptions) -> None:
+    def _search(self, parts: Sequence[Part], plan: TranslationPlan) -> None:
         """Find hypotheses for all parts that are not copied."""
         parts = [part for part in parts if not part.is_copied]
-        search = self._search_options(options)
-        constraints = search.constraints
-        before, first = language_tokens(self.config, options.source_language, options.target_language)
-        request = SearchRequest(
-            [[*before, *part.ids] for part in parts],
-            search,
-            [[*first, *part.prefix] for part in parts] if options.prefix or first else None,
+        if plan.only_ids and not plan.has_parses:
+            for part, ids in zip(parts, self._best_ids([part.ids for part in parts], plan), strict=True):
+                part.output = ids
+            return
+        before, first = plan.languages
+        prefixes = [[*first, *part.prefix] for part in parts] if plan.options.prefix or first else None
+        features = [part.features for part in parts if part.features is not None]
+        request = self._request([[*before, *part.ids] for part in parts], prefixes, plan, features)
+        for part, hypotheses in zip(parts, self.engine.search(request), strict=True):
+            part.hypotheses = [hypothesis.without(len(first), len(before)) for hypothesis in hypotheses]
+            part.output = part.hypotheses[0].ids
+
+    def _request(
+        self,
+        sources: list[list[int]],
+        prefixes: list[list[int]] | None,
+        plan: TranslationPlan,
+        features: Sequence[TokenFeatures] = (),
+    ) -> SearchRequest:
+        options, constraints = plan.options, plan.search.constraints
+        return SearchRequest(
+            sources,
+            plan.search,
+            prefixes,
             options.token_scores,
             (options.attention and self.config.model.has_alignment) or options.copy_unknown,
             self._target.token_strings() if constraints.suppressed_words or constraints.logits_processors else (),
-            [part.features for part in parts if part.features is not None],
+            features,
         )
-        for part, hypotheses in zip(parts, self.engine.search(request), strict=True):
-            part.hypotheses = [hypothesis.without(len(first), len(before)) for hypothesis in hypotheses]
 
-    def _split_incomplete(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> None:
+    def _split_incomplete(self, lines: Sequence[EncodedLine], plan: TranslationPlan) -> None:
         """Replace parts of several sentences whose translation has not as many by single sentences."""
-        again: list[_Part] = []
+        again: list[Part] = []
         for line in lines:
             if any(part.sentences > 1 and not self._is_complete(part) for part in line.parts):
                 parts, line.parts = line.parts, []
@@ -148,16 +229,16 @@ class Translator:
                         line.parts.append(part)
                         continue
                     (sentences,) = split_lines([part.text], SplitRule(), self._source, 0)
-                    split = self._encode_line(part.text, sentences, options, self._max_tokens(options))
+                    split = self._encode_line(part.text, sentences, plan)
                     next(piece for piece in split.parts if not piece.is_copied).prefix = part.prefix
                     line.parts += split.parts
                     line.split_parts += split.split_parts
                     again += split.parts
         if again:
-            self._search(again, options)
+            self._search(again, plan)
 
-    def _is_complete(self, part: "_Part") -> bool:
-        return len(split_sentences(self._target.decode(part.hypotheses[0].ids))) == part.sentences
+    def _is_complete(self, part: Part) -> bool:
+        return len(split_sentences(self._target.decode(part.output))) == part.sentences
 
     def _translate_paragraphs(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
         """Translate the lines of texts, or their paragraphs; a translation has a line for each."""
@@ -207,44 +288,36 @@ class Translator:
             for text, document in zip(texts, documents, strict=True)
         ]
 
-    def _encode(self, lines: Sequence[str], options: TranslationOptions) -> "list[_EncodedLine]":
+    def _encode(self, lines: Sequence[str], plan: TranslationPlan) -> list[EncodedLine]:
         """Split lines into sentences, or groups of them, and tokenize all of them at once."""
-        rule = split_rule(self.config, options.split_sentences)
-        limit = self._max_tokens(options)
-        split = split_lines(lines, rule, self._source, limit)
-        return [self._encode_line(line, parts, options, limit) for line, parts in zip(lines, split, strict=True)]
+        split = split_lines(lines, plan.rule, self._source, plan.max_tokens)
+        return [self._encode_line(line, parts, plan) for line, parts in zip(lines, split, strict=True)]
 
-    def _max_tokens(self, options: TranslationOptions) -> int:
-        limit, reserved = options.max_source_tokens, 2 if self.config.languages.codes else 1  # end and language
-        return limit if self._positions is None else min(limit, self._positions - reserved)
-
-    def _encode_line(
-        self, line: str, encoded: list[EncodedText], options: TranslationOptions, max_tokens: int
-    ) -> "_EncodedLine":
-        parts: list[_Part] = []
+    def _encode_line(self, line: str, encoded: list[EncodedText], plan: TranslationPlan) -> EncodedLine:
+        parts: list[Part] = []
         split_parts = 0
         for text, ids, sentences in encoded:
-            if options.copy_symbols and not any(map(str.isalpha, text)):
-                parts.append(_Part(text, ids, is_copied=True))
+            if plan.options.copy_symbols and not has_letters(text):
+                parts.append(Part(text, ids, is_copied=True))
                 continue
-            if len(ids) <= max_tokens:
-                parts.append(_Part(text, ids, sentences=sentences))
+            if len(ids) <= plan.max_tokens:
+                parts.append(Part(text, ids, sentences=sentences))
                 continue
-            pieces = split_to_fit(text, max_tokens, self._source.encode)
+            pieces = split_to_fit(text, plan.max_tokens, self._source.encode)
             split_parts += len(pieces)
-            parts += [_Part(piece, piece_ids) for piece, piece_ids in pieces]
-        return _EncodedLine(line, parts, split_parts)
+            parts += [Part(piece, piece_ids) for piece, piece_ids in pieces]
+        return EncodedLine(line, parts, split_parts)
 
-    def _encode_parsed(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_EncodedLine]":
+    def _encode_parsed(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> list[EncodedLine]:
         texts = [line.strip() for line, parse in zip(lines, parses, strict=True) if parse is not None]
         encoded = iter(zip(texts, self._source.encode_with_offsets(texts), strict=True))
 
-        def part(parse: Parse) -> _Part:
+        def part(parse: Parse) -> Part:
             text, (ids, offsets) = next(encoded)
-            return _Part(text, ids, token_features(parse, offsets))
+            return Part(text, ids, token_features(parse, offsets))
 
         return [
-            _EncodedLine(line, [] if parse is None else [part(parse)], 0)
+            EncodedLine(line, [] if parse is None else [part(parse)], 0)
             for line, parse in zip(lines, parses, strict=True)
         ]
 
@@ -257,7 +330,7 @@ class Translator:
         extra = search.beam if search.n_best > 1 else 0
         return replace(search, constraints=replace(constraints, suppressed_words=words), extra_hypotheses=extra)
 
-    def _assemble(self, line: "_EncodedLine", options: TranslationOptions) -> Translation:
+    def _assemble(self, line: EncodedLine, options: TranslationOptions) -> Translation:
         sentences = [
             self._copied_sentence(part, options) if part.is_copied else self._translated_sentence(part, options)
             for part in line.parts
@@ -273,14 +346,14 @@ class Translator:
         ]
         return Translation(line.text, best, sentences, line.split_parts, others)
 
-    def _copied_sentence(self, part: "_Part", options: TranslationOptions) -> TranslatedSentence:
+    def _copied_sentence(self, part: Part, options: TranslationOptions) -> TranslatedSentence:
         """Return a sentence without letters as its own translation."""
         tokens = self._target.ids_to_tokens(self._target.encode(part.text))
         scores = [0.0] * len(tokens) if options.token_scores else None
         copy = Alternative(part.text, tokens, 0.0, 0.0, True, scores)
         return TranslatedSentence(part.text, self._source.ids_to_tokens(part.ids), [copy])
 
-    def _translated_sentence(self, part: "_Part", options: TranslationOptions) -> TranslatedSentence:
+    def _translated_sentence(self, part: Part, options: TranslationOptions) -> TranslatedSentence:
         alternatives, check = self._alternatives(part, options), self._domain_check
         best, confidence = alternatives[0], None
         if isfinite(best.log_probability) and (options.token_scores or options.search.beam > 1):
@@ -290,7 +363,7 @@ class Translator:
         tokens = self._source.ids_to_tokens(part.ids)
         return TranslatedSentence(part.text, tokens, alternatives, flags, unknown_words, confidence)
 
-    def _alternatives(self, part: "_Part", options: TranslationOptions) -> list[Alternative]:
+    def _alternatives(self, part: Part, options: TranslationOptions) -> list[Alternative]:
         """Return the n best texts; of hypotheses with the same text, only the best.
 
         Spare hypotheses replace duplicates. There can be fewer than n: finding more would need a larger beam.
@@ -302,7 +375,7 @@ class Translator:
                 by_text.setdefault(alternative.text, alternative)
         return list(by_text.values())
 
-    def _alternative(self, hypothesis: Hypothesis, part: "_Part", options: TranslationOptions) -> Alternative:
+    def _alternative(self, hypothesis: Hypothesis, part: Part, options: TranslationOptions) -> Alternative:
         tokens = self._target.ids_to_tokens(hypothesis.ids)
         unknown, attention = self.config.tokens.unknown, hypothesis.attention
         if options.copy_unknown and attention is not None and unknown in hypothesis.ids:
@@ -323,23 +396,3 @@ class Translator:
             hypothesis.token_scores,
             [row[: len(part.ids)] for row in attention] if options.attention and attention is not None else None,
         )
-
-
-@dataclass(slots=True)
-class _Part:
-    """One or more sentences, or a part of a sentence that was too long."""
-
-    text: str
-    ids: list[int]
-    features: TokenFeatures | None = None  # from its parse
-    is_copied: bool = False  # it has no letters
-    sentences: int = 1
-    prefix: list[int] = field(default_factory=list)
-    hypotheses: Sequence[Hypothesis] = ()
-
-
-@dataclass(slots=True)
-class _EncodedLine:
-    text: str
-    parts: list[_Part]
-    split_parts: int

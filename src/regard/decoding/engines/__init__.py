@@ -48,6 +48,10 @@ class Engine(Protocol):
         """Return the hypotheses of each sentence, best first, in the order of the sentences."""
         ...
 
+    def best_ids(self, request: SearchRequest) -> list[list[int]]:
+        """Return only the ids of the first hypothesis of each sentence."""
+        ...
+
 
 def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
     """Return the maximum number of target tokens of each sentence, end token included.

@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from math import isnan, nan
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.config import Config
 from regard.decoding.engines import SearchRequest, limited_lengths
@@ -31,7 +32,9 @@ MIN_TOP_P = 1e-6  # less rounds to zero in CTranslate2's floats, which it reject
 RELEASE_SECONDS = 1.0  # most time that workers take to delete a callback
 POLL_SECONDS = 0.5  # time without a token after which errors of the workers are checked
 
+T = TypeVar("T")
 TokenCallback = Callable[[Any], bool]
+_score_of = itemgetter(0)
 
 
 class CTranslate2Engine:
@@ -53,6 +56,7 @@ class CTranslate2Engine:
         self._folder = folder
         self._precision = precision
         self._extra_tokens, self._positions = config.decoding.extra_tokens, config.model.max_length
+        self._arguments: tuple[SearchOptions, tuple[bool, bool], dict[str, Any]] | None = None
 
     @cached_property
     def _model(self) -> LoadedCTranslate2:
@@ -73,84 +77,131 @@ class CTranslate2Engine:
 
     def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
         """Search in batches of sentences of similar length, all of them at the same time."""
-        limits = limited_lengths(request, self._extra_tokens, self._positions)
-        results: list[list[Hypothesis]] = [[] for _ in request.sources]
+        results = self._convert(request, self._hypotheses)
+        return self._with_token_scores(request, results) if request.token_scores else results
+
+    def best_ids(self, request: SearchRequest) -> list[list[int]]:
+        """Return the ids of the best hypothesis of each sentence, without objects for the others."""
+        return self._convert(request, self._best_ids)
+
+    def _convert(self, request: SearchRequest, convert: Callable[[Any, SearchOptions, int], T | None]) -> list[T]:
+        """Search, and convert the result of each sentence; None asks for a search with the sentence's own limit."""
+        search, limits = request.search, limited_lengths(request, self._extra_tokens, self._positions)
+        if len(limits) == 1:
+            (result,) = self._start(request, [0], limits, asynchronous=False)
+            converted = convert(result, search, limits[0])
+            return [] if converted is None else [converted]
+        results: dict[int, T] = {}
         # CTranslate2 4.8 mixes up the attention of the first tokens of beams in a batch: use batches of one
-        beam = request.search.beam
-        batch_size = min(MAX_BATCH_SENTENCES, max(1, MAX_BATCH_HYPOTHESES // beam))
-        max_size = 1 if request.attention and beam > 1 else batch_size
+        batch_size = min(MAX_BATCH_SENTENCES, max(1, MAX_BATCH_HYPOTHESES // search.beam))
+        max_size = 1 if request.attention and search.beam > 1 else batch_size
         groups = list(_group_by_length(request.sources, max_size, self.threads))
         while groups:
             started = [(group, self._start(request, group, limits)) for group in groups]
             for group, futures in started:
                 for n, future in zip(group, futures, strict=True):
-                    results[n] = self._hypotheses(future.result(), request.search, limits[n])
-            groups = [[n] for group in groups if len(group) > 1 for n in group if not results[n]]
-        return self._with_token_scores(request, results) if request.token_scores else results
+                    converted = convert(future.result(), search, limits[n])
+                    if converted is not None:
+                        results[n] = converted
+            groups = [[n] for group in groups if len(group) > 1 for n in group if n not in results]
+        return [results[n] for n in range(len(limits))]
 
-    def _start(self, request: SearchRequest, group: Sequence[int], limits: Sequence[int]) -> list[Any]:
-        search, constraints = request.search, request.search.constraints
-        beam, source_tokens, target_tokens = search.beam, self._model.source_tokens, self._model.target_tokens
-        patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
-        max_tokens, prefixes = max(limits[n] for n in group), None
+    def _start(
+        self, request: SearchRequest, group: Sequence[int], limits: Sequence[int], *, asynchronous: bool = True
+    ) -> list[Any]:
+        max_tokens, prefixes = max([limits[n] for n in group]), None
+        token_of = self._model.source_tokens.__getitem__
         if request.prefixes is not None:
-            prefixes = _token_sequences([request.prefixes[n] for n in group], target_tokens)
-        futures: list[Any] = self._model.runner.translate_batch(
-            [[source_tokens[token] for token in request.sources[n]] for n in group],
+            prefixes = _token_sequences([request.prefixes[n] for n in group], self._model.target_tokens)
+        started: list[Any] = self._model.runner.translate_batch(
+            [list(map(token_of, request.sources[n])) for n in group],
             target_prefix=prefixes,
-            beam_size=beam,
-            patience=patience,
-            num_hypotheses=max(1, round(beam * patience)) if beam > 1 else 1,
-            length_penalty=_length_exponent(search),
-            return_scores=request.token_scores or beam > 1,
-            return_end_token=True,  # so that no hypothesis is empty, and the normalization can be undone
-            return_attention=request.attention,
             max_decoding_length=max_tokens,
-            min_decoding_length=min(constraints.min_tokens, max_tokens),
-            max_input_length=0,
-            suppress_sequences=_token_sequences(constraints.suppressed_sequences, target_tokens),
-            asynchronous=True,
+            min_decoding_length=min(request.search.constraints.min_tokens, max_tokens),
+            asynchronous=asynchronous,
+            **self._search_arguments(request),
         )
-        return futures
+        return started
 
-    def _hypotheses(self, result: Any, search: SearchOptions, max_tokens: int) -> list[Hypothesis]:
-        """Rank CTranslate2's hypotheses by our score; unfinished ones are used only if none is finished.
+    def _search_arguments(self, request: SearchRequest) -> dict[str, Any]:
+        """Return the arguments of `translate_batch` that all batches share; those of the last call are kept."""
+        search, flags = request.search, (request.token_scores, request.attention)
+        if self._arguments is not None and self._arguments[0] is search and self._arguments[1] == flags:
+            return self._arguments[2]
+        beam = search.beam
+        patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
+        arguments = {
+            "beam_size": beam,
+            "patience": patience,
+            "num_hypotheses": max(1, round(beam * patience)) if beam > 1 else 1,
+            "length_penalty": _length_exponent(search),
+            "return_scores": request.token_scores or beam > 1,
+            "return_end_token": True,  # so that no hypothesis is empty, and the normalization can be undone
+            "return_attention": request.attention,
+            "max_input_length": 0,
+            "suppress_sequences": _token_sequences(search.constraints.suppressed_sequences, self._model.target_tokens),
+        }
+        self._arguments = (search, flags, arguments)
+        return arguments
 
-        The maximum length of a batch is that of its longest sentence. Hypotheses beyond the sentence's own limit are
-        dropped; if none is left, the caller searches again with the sentence's own limit.
-        """
+    def _hypotheses(self, result: Any, search: SearchOptions, max_tokens: int) -> list[Hypothesis] | None:
+        """Rank CTranslate2's hypotheses by our score; unfinished ones are used only if none is finished."""
         tokens, scores = result.hypotheses, result.scores  # each access converts all of them
         attention = result.attention or None
-        exponent = _length_exponent(search)
         if search.beam == 1:  # greedy search generates the same tokens whatever the limit
             length = len(tokens[0])
-            total = scores[0] * length**exponent if scores else 0.0
+            total = scores[0] * length ** _length_exponent(search) if scores else 0.0
             if length > max_tokens:
                 return [
                     self._hypothesis(tokens[0][:max_tokens], nan if scores else 0.0, search, attention and attention[0])
                 ]
             return [self._hypothesis(tokens[0], total, search, attention and attention[0])]
-        outputs = []  # our score, log-probability, rank of CTranslate2
+        ranked = self._ranked(tokens, scores, search, max_tokens)[: search.n_best + search.extra_hypotheses]
+        return [
+            self._hypothesis(tokens[rank], total, search, attention and attention[rank]) for _, total, rank in ranked
+        ] or None
+
+    def _best_ids(self, result: Any, search: SearchOptions, max_tokens: int) -> list[int] | None:
+        """Return the ids of the first of `_hypotheses`."""
+        tokens, best = result.hypotheses, 0
+        if search.beam > 1:
+            ranked = self._ranked(tokens, result.scores, search, max_tokens)
+            if not ranked:
+                return None
+            _, _, best = ranked[0]
+        return self._ids(tokens[best][:max_tokens])
+
+    def _ranked(
+        self, tokens: list[list[str]], scores: list[float], search: SearchOptions, max_tokens: int
+    ) -> list[tuple[float, float, int]]:
+        """Return our score, the log-probability and the rank of hypotheses, best first.
+
+        The maximum length of a batch is that of its longest sentence. Hypotheses beyond the sentence's own limit are
+        dropped; if none is left, the sentence is searched again with its own limit.
+        """
+        exponent, end = _length_exponent(search), self._end
+        outputs = []
         for rank, (row, score) in enumerate(zip(tokens, scores, strict=True)):
             length = len(row)
             if length <= max_tokens:
                 total = score * length**exponent
                 outputs.append((search.score(total, length), total, rank))
-        outputs = [output for output in outputs if tokens[output[2]][-1] == self._end] or outputs
-        outputs.sort(key=lambda output: -output[0])
-        return [
-            self._hypothesis(tokens[rank], total, search, attention and attention[rank])
-            for _, total, rank in outputs[: search.n_best + search.extra_hypotheses]
-        ]
+        outputs = [output for output in outputs if tokens[output[2]][-1] == end] or outputs
+        outputs.sort(key=_score_of, reverse=True)
+        return outputs
+
+    def _ids(self, tokens: list[str]) -> list[int]:
+        """Return the ids of tokens, without the end token."""
+        if tokens[-1] == self._end:
+            tokens = tokens[:-1]
+        return list(map(self._target_ids.__getitem__, tokens))
 
     def _hypothesis(self, tokens: list[str], total: float, search: SearchOptions, attention: Any) -> Hypothesis:
-        ended = tokens[-1] == self._end
-        target_ids = self._target_ids
         return Hypothesis(
-            [target_ids[token] for token in (tokens[:-1] if ended else tokens)],
+            self._ids(tokens),
             search.score(total, len(tokens)),
             total,
-            ended,
+            tokens[-1] == self._end,
             attention=attention[: len(tokens)] if attention else None,
         )
 

@@ -68,6 +68,10 @@ class TorchEngine:
                 results[n] = hypotheses
         return results
 
+    def best_ids(self, request: SearchRequest) -> list[list[int]]:
+        """Return only the ids of the first hypothesis of each sentence."""
+        return [hypotheses[0].ids for hypotheses in self.search(request)]
+
     @torch.inference_mode()
     def _search_batch(
         self, request: SearchRequest, examples: list[int], max_lengths: list[int]
