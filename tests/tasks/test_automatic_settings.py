@@ -200,7 +200,8 @@ def test_fewer_steps_do_not_raise_the_learning_rate_of_a_translator() -> None:
 
     assert peak(10) == peak(100) == peak(400) == 3e-3
     assert peak(100_000) == pytest.approx((128 * 4000) ** -0.5, rel=0.05)  # the paper's
-    assert peak(400, width=512) == pytest.approx(1.5e-3)
+    assert peak(400, width=256) == pytest.approx(2.5e-3)
+    assert peak(400, width=512) == pytest.approx(1.8e-3)
     small_batch = UserSettings(steps=400, width=128, batch_tokens=1024)
     settings = chosen(TranslationTask(), {}, CorpusStats(12_000, 1_200_000), small_batch)
     assert value(settings, "training.schedule.learning_rate") == pytest.approx(1.5e-3)

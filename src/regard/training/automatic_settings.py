@@ -235,8 +235,12 @@ def automatic_batch_tokens(tokens: float, budget_tokens: float | None = None) ->
 
 
 def max_learning_rate(width: int, tokens_per_update: int) -> float:
-    """The highest peak learning rate that is stable: lower for wider networks and for smaller batches."""
-    return MAX_PEAK * math.sqrt(128 / width) * min(1.0, math.sqrt(tokens_per_update / DEFAULT_BATCH_TOKENS))
+    """The highest peak learning rate that is stable: lower for wider networks and for smaller batches.
+
+    Up to a width of 180 it is that of width 128: see benchmarks/learning_rate.py for widths 128 and 256.
+    """
+    narrow = math.sqrt(128 / width) if width < 128 else min(1.0, math.sqrt(180 / width))
+    return MAX_PEAK * narrow * min(1.0, math.sqrt(tokens_per_update / DEFAULT_BATCH_TOKENS))
 
 
 def peak_setting(width: int, tokens: float, length: RunLength, user: UserSettings) -> AutomaticSetting:
