@@ -146,8 +146,8 @@ def test_groups_and_multipliers_apply_to_both() -> None:
     assert found["decoder.layers.1.attention.output.weight"] == (4.0, 0.1)
     assert found["decoder.layers.1.attention_residual.norm.weight"] == (1.0, 0.0)
     assert found["decoder.embedding.weight"] == (1.0, 0)  # of Adam
-    kinds = {type(single) for single in single_optimizers(optimizer)}
-    assert kinds == {Muon, torch.optim.AdamW, torch.optim.Adam}
+    kinds = {type(single).__name__ for single in single_optimizers(optimizer)}
+    assert kinds == {"Muon", "AdamW", "Adam"}
 
 
 def test_the_state_is_restored_exactly() -> None:

@@ -67,7 +67,13 @@ export async function showTranslate(root, app, state) {
       replace(detail);
       replace(domain, domainNote([], about.covers));
       if (!text.trim()) return null;
-      const fields = { text: text.split("\n"), model: about.name, n_best: Math.min(3, app.limits.max_beam), token_scores: true };
+      const fields = {
+        text: text.split("\n"),
+        model: about.name,
+        format: "text", // tags are words here, whose alternatives and alignment can be shown
+        n_best: Math.min(3, app.limits.max_beam),
+        token_scores: true,
+      };
       return request("/v1/translate", fields, signal);
     },
     show: (response) => show(response?.translations ?? []),
