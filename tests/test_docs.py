@@ -1,5 +1,6 @@
 """The examples in README and docs run, and what they show is what comes out."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -119,3 +120,35 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+def test_contributing_names_files_and_objects_that_exist() -> None:
+    """In a row of a table, each name in backticks is defined in one of the files of the row."""
+    rows = [line for line in (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines() if line.startswith("| ")]
+    names = set()
+    for row in rows:
+        files = [source_path(name) for name in re.findall(r"[\w./-]+\.(?:py|md)\b", row)]
+        folders = [source_path(name) for name in re.findall(r"`([\w./-]+/)`", row)]
+        assert all(path.exists() for path in [*files, *folders]), row
+        defined = {name for path in files if path.suffix == ".py" for name in defined_names(path)}
+        used = set(re.findall(r"`@?(\w+(?:_\w+|[A-Z]{3}))[`.]", row))
+        assert used <= defined, row
+        names |= used
+    assert {"POSITIONS", "ATTENTION", "OPTIMIZERS", "SCHEDULES", "READERS", "training_objective"} <= names
+
+
+def source_path(name: str) -> Path:
+    """A path as CONTRIBUTING.md writes it: from the top of the repository, or from the package."""
+    return next((path for path in (ROOT / name, ROOT / "src/regard" / name) if path.exists()), ROOT / name)
+
+
+def defined_names(path: Path) -> set[str]:
+    """The classes, functions and variables that a file defines at its top level."""
+    names = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
