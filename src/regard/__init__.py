@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from regard.interpret.trace import Trace
     from regard.models import Network, build, save
     from regard.nn import open_taps
-    from regard.training.program import train
     from regard.training.run import Callback, Run
+    from regard.training.runner import train
 
 __all__ = [
     "Alternative",
@@ -124,7 +124,7 @@ _import_name, __dir__ = lazy_exports(
         "load_config": "regard.config",
         "open_taps": "regard.nn",
         "save": "regard.models",
-        "train": "regard.training.program",
+        "train": "regard.training.runner",
     },
 )
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from regard.config import SpecialTokensConfig
 from regard.config.data import TokenizerConfig
 from regard.data.chat import ChatTemplate, check_messages, load_chat_template
-from regard.data.chat_files import CHATML_TEMPLATE, PLAIN_TEMPLATE, read_chat_files
+from regard.data.chat_templates import CHATML_TEMPLATE, PLAIN_TEMPLATE, read_chat_files
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import InputError, ModelError
 

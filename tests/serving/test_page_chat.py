@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from page_site import chromium  # noqa: F401  # fixture
 from pages import follow, wait_for_view
-from regard.data.chat_files import CHATML_TEMPLATE
+from regard.data.chat_templates import CHATML_TEMPLATE
 from regard.decoding.options import DEFAULT_TEMPERATURE
 from regard.serving.loaded_models import load_models
 from regard.serving.service import Service

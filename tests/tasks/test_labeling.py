@@ -15,10 +15,10 @@ from labeled_runs import SMALL, negated_sentences, run, tagged_sentences, word_p
 from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.folder import read_tensors
-from regard.training.initialization import copy_weights_from
 from regard.training.run import Run
 from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
+from regard.training.start_from import copy_weights_from
 from regard.training.trainer import Trainer
 from small_runs import SETTINGS, lines, numbers, write_pairs
 from small_runs import run as train_translator

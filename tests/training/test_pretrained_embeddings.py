@@ -13,8 +13,8 @@ from regard.errors import ConfigError, DataError
 from regard.models import build
 from regard.nn import TokenEmbedding
 from regard.training.display import ProgressDisplay
-from regard.training.initialization import check_word_vectors, initialize_embeddings
 from regard.training.runner import run_training
+from regard.training.start_from import check_word_vectors, initialize_embeddings
 from small_runs import request, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]

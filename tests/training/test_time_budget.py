@@ -12,7 +12,7 @@ import pytest
 import small_runs
 from regard.errors import ConfigError, InterruptedRun
 from regard.training.checkpoint import newest_state
-from regard.training.program import train
+from regard.training.runner import train
 from regard.training.schedules import cosine, warmup_stable_decay
 from regard.training.shutdown import StopRequest
 from regard.training.time_budget import Pace, StepPlan

@@ -62,7 +62,7 @@ from regard.config.positions import (
     SyntaxPositionsConfig,
     YarnScalingConfig,
 )
-from regard.config.schema import Config, LanguagesConfig, ModelConfig, SpecialTokensConfig
+from regard.config.root import Config, LanguagesConfig, ModelConfig, SpecialTokensConfig
 from regard.config.sources import (
     load_config,
     load_sources,

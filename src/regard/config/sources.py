@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from regard.config.base import BaseConfig, field_annotation, select_table
 from regard.config.data import CorpusConfig, DataConfig
 from regard.config.errors import ConfigSource, config_error, did_you_mean, setting_origin
-from regard.config.schema import Config
+from regard.config.root import Config
 from regard.errors import ConfigError
 
 C = TypeVar("C", bound=BaseConfig)

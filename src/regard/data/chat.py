@@ -16,7 +16,15 @@ from pathlib import Path
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 
 from regard.config import SpecialTokensConfig
-from regard.data.chat_files import (
+from regard.data.chat_sandbox import (
+    BUDGET,
+    MARK,
+    Budget,
+    LimitedEnvironment,
+    RefusedMessagesError,
+    TemplateLimitError,
+)
+from regard.data.chat_templates import (
     CHAT_TEMPLATE_FILE,
     CHAT_TOKENS_FILE,
     CHATML_TEMPLATE,
@@ -28,14 +36,6 @@ from regard.data.chat_files import (
     read_chat_text,
     read_token_names,
     special_tokens_file,
-)
-from regard.data.chat_sandbox import (
-    BUDGET,
-    MARK,
-    Budget,
-    LimitedEnvironment,
-    RefusedMessagesError,
-    TemplateLimitError,
 )
 from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError, ModelError

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
-from regard.data.chat_files import read_chat_files
+from regard.data.chat_templates import read_chat_files
 from regard.data.lines import STANDARD_INPUT
 from regard.data.readers import files_in, format_name
 from regard.data.readers.builtin import content_version, is_builtin

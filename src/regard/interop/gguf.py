@@ -18,7 +18,7 @@ import torch
 
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig, SpecialTokensConfig
 from regard.config.errors import explain_invalid_network
-from regard.data.chat_files import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, MAX_TEMPLATE_BYTES, special_tokens_file
+from regard.data.chat_templates import CHAT_TEMPLATE_FILE, CHAT_TOKENS_FILE, MAX_TEMPLATE_BYTES, special_tokens_file
 from regard.errors import ModelError
 from regard.interop.gguf_file import COPY_AGAIN, GGUFFile, import_gguf, read_gguf
 from regard.interop.gguf_rotary import FREQUENCIES, read_scaling

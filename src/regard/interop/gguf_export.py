@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.config import Config, DecoderOnlyConfig, RotaryPositionsConfig
-from regard.data.chat_files import CHAT_TEMPLATE_FILE
+from regard.data.chat_templates import CHAT_TEMPLATE_FILE
 from regard.errors import ConfigError, ModelError
 from regard.files import atomic_path, write_error_message
 from regard.interop.exporters import ExportReport, missing_parts, new_export_folder, quoted

@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
-from regard.data.chat_files import (
+from regard.data.chat_templates import (
     CHAT_TEMPLATE_FILE,
     CHAT_TOKENS_FILE,
     MAX_TEMPLATE_BYTES,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config
-from regard.data.chat_files import read_chat_files
+from regard.data.chat_templates import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import ConfigError, ModelError
 from regard.models import LoadedNetwork, save

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from regard.config import Config
-from regard.data.chat_files import read_chat_files
+from regard.data.chat_templates import read_chat_files
 from regard.data.tokenizer_file import MAX_TOKENIZER_BYTES
 from regard.errors import RunError, RunFolderError
 from regard.files import check_regular_file, lock_file, read_regular_file, write_bytes, write_error_message, write_text

@@ -1,4 +1,4 @@
-"""Run a training request: from settings to a finished run folder, new or resumed."""
+"""`regard.train`, and how a training request is run: from settings to a finished run folder, new or resumed."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from regard.config import Config, ConfigSource, validate_sources
+from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.data.corpus_scan import ReportProgress, discard_scan
+from regard.data.datasets import Datasets, dataset_splits
 from regard.data.preparation import PreparedData
 from regard.data.store import verified_stores
 from regard.errors import ConfigError, DataError, InterruptedRun, ModelError, RegardError, RunFolderError
@@ -23,7 +24,6 @@ from regard.training.display import ProgressDisplay, ResilientDisplay, scores_li
 from regard.training.distributed import ProcessGroup, joined_process_group, set_collective_timeout
 from regard.training.environment import environment, matmul_peak, small_for_bfloat16
 from regard.training.fine_tuning import BaseValidation, find_base_validation, mix_in
-from regard.training.initialization import copy_weights_from, initialize_embeddings
 from regard.training.parallel import Parallelism
 from regard.training.report import write_report
 from regard.training.results import conclude
@@ -33,6 +33,7 @@ from regard.training.schedules import batches_of_updates
 from regard.training.setup import (
     TrainRequest,
     config_of,
+    dataset_path,
     prepared_folder,
     progress_callback,
     resume_run,
@@ -40,9 +41,59 @@ from regard.training.setup import (
     with_run_files,
 )
 from regard.training.shutdown import StopRequest, rank_zero_errors, stop_on_signal
-from regard.training.task import Check, NetworkTask, task_of
+from regard.training.start_from import copy_weights_from, initialize_embeddings
+from regard.training.task import TASKS, Check, NetworkTask, get_task, task_of
 from regard.training.trained_parts import select_parameters
 from regard.training.trainer import Trainer
+
+
+def train(
+    task_or_config: Config | str | Path,
+    *,
+    data: str | Path | Sequence[str | Path] | Datasets | None = None,
+    out: str | Path,
+    minutes: float | None = None,
+    size: str | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    callbacks: Sequence[Callback] = (),
+    display: ProgressDisplay | None = None,
+) -> Run:
+    """Train a network, and write everything to the folder `out`.
+
+    `task_or_config` is the name of a task of `regard train`, whose settings are chosen for the data, or a config, the
+    name of a preset, or a TOML file; `data` are files to train on, which override its `data.train`, or a dataset such
+    as those of Hugging Face `datasets`, which is saved in the run folder. Training may take `minutes`; for the task
+    `gpt` the network is one that learns much in this time, or has the `size`, such as `small` or `10M`. With `resume`,
+    a run in `out` is continued. `device` is "auto", "cpu", "cuda", "cuda:N" or "mps". `callbacks` are called as it
+    trains.
+
+    run = regard.train("gpt", data="notes/", minutes=30, out="runs/notes")
+    model = regard.load(run.best)
+    """
+    task = task_or_config if isinstance(task_or_config, str) and task_or_config in TASKS else None
+    if task is not None:
+        sources = [ConfigSource(f"regard train {task}", get_task(task).default_settings())]
+    elif isinstance(task_or_config, Config):
+        values = task_or_config.model_dump(mode="json", exclude_unset=True)
+        sources = [ConfigSource("regard.train", values)]
+    else:
+        sources = load_sources(task_or_config)
+    if size is not None and (task is None or resume):
+        raise ConfigError(f"size={size!r}: is for a new run of the task 'gpt'; set model.width and model.layers.")
+    datasets = dataset_splits(data) or {}
+    splits = {name: [str(dataset_path(Path(out), name))] for name in datasets}
+    if data is not None and not datasets:
+        splits = {"train": [str(data)] if isinstance(data, str | Path) else [str(file) for file in data]}
+    if splits:
+        values = {name: {"files": files, "source": [], "target": [], "parses": []} for name, files in splits.items()}
+        sources.append(ConfigSource("regard.train", {"data": values}))
+    if minutes is not None:
+        sources.append(ConfigSource("regard.train", {"training": {"minutes": minutes}}))
+    request = TrainRequest(
+        sources, Path(out), resume, task, command=["regard.train"], device=device, datasets=datasets, size=size
+    )
+    return (run_training if task is None else get_task(task).train)(request, display, callbacks)
 
 
 def run_training(
@@ -73,11 +124,11 @@ def run_training(
                     else:
                         start_run(run, request, display, stop, process_group)
         with _recording_failure(run, process_group), errors():
-            summary = _train(run, process_group, display, stop, callbacks)
+            summary = _prepare_and_train(run, process_group, display, stop, callbacks)
         return Run(request.out, summary)
 
 
-def _train(
+def _prepare_and_train(
     run: RunFolder,
     process_group: ProcessGroup,
     display: ProgressDisplay,

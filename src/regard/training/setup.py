@@ -13,7 +13,7 @@ from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_tom
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
 from regard.data.chat import load_chat_template
-from regard.data.chat_files import read_chat_files
+from regard.data.chat_templates import read_chat_files
 from regard.data.corpus_scan import ReportProgress, corpus_scan
 from regard.data.data_key import CHAT_TASKS, data_key
 from regard.data.datasets import save_dataset
@@ -27,10 +27,10 @@ from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
-from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
 from regard.training.run_folder import RunFolder
 from regard.training.shutdown import StopRequest
 from regard.training.speed import sized_settings
+from regard.training.start_from import check_same_network, check_word_vectors, start_from_source, start_tokenizer
 from regard.training.task import NetworkTask, check_task, task_in_sources, task_of
 from regard.training.trained_parts import base_checksum, check_trained_parts
 

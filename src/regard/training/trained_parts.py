@@ -10,7 +10,7 @@ from regard.models.assembly import build_meta
 from regard.models.folder_files import resolve_model_folder
 from regard.models.network import Network
 from regard.nn.lora import add_lora, linear_layers
-from regard.training.initialization import freeze_encoder
+from regard.training.start_from import freeze_encoder
 
 NAMES_SHOWN = 6  # of layers or parameters, in an error
 
