@@ -1,6 +1,7 @@
 """The source code keeps a file to one idea, and a class name to one class."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,3 +21,12 @@ def test_no_two_classes_have_the_same_name() -> None:
             if isinstance(node, ast.ClassDef):
                 files[node.name].append(str(path.relative_to(SOURCE)))
     assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}
+
+
+def test_variables_are_named_after_what_they_hold() -> None:
+    names = r"(?:\w+, )*(?:one|each|several)(?:, \w+)*"
+    bound = re.compile(rf"\bfor {names} in\b|\blambda {names}:|^ *{names} = ", re.MULTILINE)
+    texts = {path: path.read_text("utf-8") for path in SOURCE.rglob("*.py")}
+    assert {
+        str(path.relative_to(SOURCE)): match[0] for path, text in texts.items() if (match := bound.search(text))
+    } == {}

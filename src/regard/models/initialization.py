@@ -130,4 +130,4 @@ def _output_matrices(layer: nn.Module) -> list[list[Tensor]]:
     """Return the matrices whose products a layer adds to the residual stream, by sub-layer; an expert has one each."""
     sublayers = SelfAttention | CrossAttention | FeedForward | GatedFeedForward
     parts = [part.experts if isinstance(part, MixtureOfExperts) else [part] for part in layer.children()]
-    return [own for part in parts if (own := [one.output.weight for one in part if isinstance(one, sublayers)])]
+    return [own for part in parts if (own := [child.output.weight for child in part if isinstance(child, sublayers)])]

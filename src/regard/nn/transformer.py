@@ -258,9 +258,9 @@ class Stack(ExposedModule):
 
     def _prepare(self, x: Tensor, layout: Layout, cross_layout: Layout | None) -> None:
         """Compute what blocks otherwise compute once and keep, which compiled ones cannot do."""
-        for each in (layout, cross_layout):
-            if each is not None:
-                each.precompute()
+        for stack_layout in (layout, cross_layout):
+            if stack_layout is not None:
+                stack_layout.precompute()
         for layer in self.layers:
             cast(Block, layer).attention.prepare(x, layout)
 

@@ -116,9 +116,12 @@ def chains(rng: PortableRandom) -> Sentence:
     who = random_subject(rng)
     what = random_object(rng, rng.choice(things), who)
     tense: Tense = "past" if surprising or first == "break" or rng.chance(75) else "future"
-    one = render(Clause(who, ACTIONS[first], what, tense=tense))
-    two = render(Clause(_and_then(rng, who), ACTIONS[second], referring_pronoun(what.gender, what.plural), tense=tense))
-    return Sentence(join(one, COMMA, BUT, two) if surprising else join(one, AND, two))
+    first_clause = render(Clause(who, ACTIONS[first], what, tense=tense))
+    second_clause = render(
+        Clause(_and_then(rng, who), ACTIONS[second], referring_pronoun(what.gender, what.plural), tense=tense)
+    )
+    connection = (COMMA, BUT) if surprising else (AND,)
+    return Sentence(join(first_clause, *connection, second_clause))
 
 
 def _and_then(rng: PortableRandom, who: NounPhrase | Pronoun) -> Pronoun:

@@ -191,9 +191,9 @@ def random_object(rng: PortableRandom, noun: Noun, who: Nominal, sparse: bool = 
         return noun_phrase(noun, rng.choice(POINTED if sparse else (*POINTED, "some")), adjective=described)
     alone = sparse or noun.kind in _ONE_AT_A_TIME
     if alone or rng.chance(60):
-        one = rng.choice(POINTED if noun.kind in _KNOWN and noun.english != "room" else _ONE)
-        is_plural = not alone and one != "a" and rng.chance(15)
-        return noun_phrase(noun, one, is_plural, described)
+        determiner = rng.choice(POINTED if noun.kind in _KNOWN and noun.english != "room" else _ONE)
+        is_plural = not alone and determiner != "a" and rng.chance(15)
+        return noun_phrase(noun, determiner, is_plural, described)
     if rng.chance(35):
         return noun_phrase(noun, 2 + rng.randbelow(11 if noun.kind in {"produce", "dish"} else 4), adjective=described)
     if rng.chance(30):

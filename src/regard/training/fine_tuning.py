@@ -1,4 +1,4 @@
-"""Fine-tuning: old data mixed in, and scores on the validation data of the base model, which show what it forgets."""
+"""Fine-tuning: old data mixed in, and scores on the validation data of the base model, which show forgetting."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +75,7 @@ def mix_in(
     random = np.random.default_rng([config.training.seed, MIX_STREAM])
     store, drawn = mixed_store(prepared.train.store, old.store, config.data.mix_fraction, random)
     documents = len(store.columns) == 1
-    available, total = (len(one.columns[0].ids) if documents else len(one) for one in (old.store, store))
+    available, total = (len(data.columns[0].ids) if documents else len(data) for data in (old.store, store))
     note = (
         f"{drawn:,} of {available:,} {'tokens' if documents else 'examples'}, {drawn / total:.1%} of the training data"
     )

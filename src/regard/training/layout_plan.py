@@ -147,5 +147,5 @@ def launch_command(plan: Plan, arguments: str) -> str:
     if plan.count == 1:
         return f"regard train {arguments}{settings}"
     nodes, per_node = -(-plan.count // DEVICES_PER_NODE), min(plan.count, DEVICES_PER_NODE)
-    several = f" --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if nodes > 1 else ""
-    return f"torchrun{several} --nproc-per-node {per_node} -m regard train {arguments}{settings}"
+    rendezvous = f" --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if nodes > 1 else ""
+    return f"torchrun{rendezvous} --nproc-per-node {per_node} -m regard train {arguments}{settings}"

@@ -99,9 +99,9 @@ def rdrop_cross_entropy(
     `class_weights` (V,) apply to the cross entropy, not to the divergence of both passes.
     """
     first, second = at_least_float32(first), at_least_float32(second)
-    one, other = (smoothed_cross_entropy(logits, targets, smoothing, class_weights) for logits in (first, second))
-    loss = (one.loss + other.loss + weight * symmetric_kl(first, second)) / 2
-    return Loss(loss, (one.cross_entropy + other.cross_entropy) / 2, len(targets))
+    losses = [smoothed_cross_entropy(logits, targets, smoothing, class_weights) for logits in (first, second)]
+    loss = (losses[0].loss + losses[1].loss + weight * symmetric_kl(first, second)) / 2
+    return Loss(loss, (losses[0].cross_entropy + losses[1].cross_entropy) / 2, len(targets))
 
 
 def projected_rdrop(
@@ -112,7 +112,9 @@ def projected_rdrop(
         return rdrop_cross_entropy(output(first), output(second), targets, smoothing, weight)
     if not cpu.enabled(first.device) or output.soft_cap is not None:
         return _in_chunks(
-            lambda one, other, targets: rdrop_cross_entropy(output(one), output(other), targets, smoothing, weight),
+            lambda first, second, targets: rdrop_cross_entropy(
+                output(first), output(second), targets, smoothing, weight
+            ),
             2 * len(output.weight),
             first,
             second,

@@ -244,7 +244,7 @@ def _parameter_groups(parameters: Sequence[_Assignment]) -> list[ParameterGroup]
     """
     groups: dict[tuple[object, tuple[tuple[str, object], ...]], list[nn.Parameter]] = {}
     decay = any("weight_decay" in parameter.settings for parameter in parameters)
-    in_order = sorted(parameters, key=lambda one: one.parameter.dim() <= 1) if decay else parameters
+    in_order = sorted(parameters, key=lambda assignment: assignment.parameter.dim() <= 1) if decay else parameters
     for assignment in in_order:
         key = (mesh_of(assignment.parameter), tuple(assignment.settings.items()))
         groups.setdefault(key, []).append(assignment.parameter)

@@ -64,7 +64,7 @@ def scores(run: RunLog) -> Markup:
     if not any(known_scores(values) for _, values in evaluations):
         return Markup("")
     # the test set if there is one; not the baselines after it
-    label, values = [one for one in evaluations if one[0].startswith(("test", "validation, "))][-1]
+    label, values = [row for row in evaluations if row[0].startswith(("test", "validation, "))][-1]
     main_scores = [
         tag("div", tag("dt", score_name(key)), tag("dd", score_text(key, value)))
         for key, value in list(known_scores(values).items())[:MAIN_SCORES]
