@@ -23,7 +23,7 @@ NONE = (
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser until the block ends; where there is none, the tests that want it are skipped, and say so."""
+    """A browser until the block ends; where there is none, the tests that need it are skipped, with a message."""
     found = os.environ.get("REGARD_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:

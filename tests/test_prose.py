@@ -16,13 +16,25 @@ BANNED = "be" + "haviour"  # assembled, so that this file passes the check itsel
 
 
 @pytest.mark.parametrize(
-    "line", [f"Its {BANNED} stays.", f"{BANNED.capitalize()}s", f"def old_{BANNED}() -> None:", "is " + "told its beam"]
+    "line",
+    [
+        f"Its {BANNED} stays.",
+        f"{BANNED.capitalize()}s",
+        f"def old_{BANNED}() -> None:",
+        "is t" + "old its beam",
+        "def t" + "old() -> None:",
+        "its w" + "ish",
+        "It hand" + "s over the text.",
+        "Both are sett" + "led here.",
+    ],
 )
 def test_banned_wording_is_found(line: str) -> None:
     assert [number for number, _, _ in check_prose.findings(f"fine\n{line}\n")] == [2]
 
 
-@pytest.mark.parametrize("line", ["Its behavior stays.", "normalization", f"{BANNED}  # prose: ignore", "retold"])
+@pytest.mark.parametrize(
+    "line", ["Its behavior stays.", "normalization", f"{BANNED}  # prose: ignore", "retold", "settlement"]
+)
 def test_plain_wording_passes(line: str) -> None:
     assert not list(check_prose.findings(line))
 

@@ -29,7 +29,10 @@ EXCLUDED = (
 PHRASES = {  # regular expression -> what to write instead
     r"by heart": "overfit, memorize",
     r"(go|goes|going|gone|went) on (with|from)": "resume, continue",
-    r"(is|are|was|were|be|been) told": "set, passed; name the option",
+    r"told": "set, passed; name the option",
+    r"wish(es|ed)?": "options, request",
+    r"hand(s|ed|ing)? over": "pass, return, send",
+    r"settle[sd]?": "decide, handle",
     r"held back from": "regularized",
     r"none the wiser": "say what is unknown",
     r"whoever": "the user, the client, the caller",

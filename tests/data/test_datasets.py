@@ -45,7 +45,7 @@ PAIRS = StandIn(
 )
 
 
-def test_datasets_are_told_from_files() -> None:
+def test_datasets_are_distinguished_from_files() -> None:
     rows: list[Mapping[str, object]] = [{"text": "a"}]
     assert dataset_splits(PAIRS) == {"train": PAIRS}
     assert dataset_splits({"train": PAIRS, "validation": PAIRS}) == {"train": PAIRS, "valid": PAIRS}

@@ -1,4 +1,4 @@
-"""Continuations as text: whole characters as they come, and an end where one was asked for."""
+"""Generated text: whole characters in each part, and generation ends at a stop string."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -42,22 +42,22 @@ def tokenizer(kind: str = "byte-level") -> Tokenizer:
     return train_tokenizer([TEXT], TokenizerConfig(kind=kind), 300)  # type: ignore[arg-type]
 
 
-def told(
+def generated(
     texts: Sequence[str], stop: tuple[str, ...] = (), prompt: str = "so", kind: str = "byte-level"
 ) -> tuple[list[str], list[Generation], Script]:
     both = tokenizer(kind)
     script = Script([[*both.encode(text), CONFIG.tokens.end] for text in texts])
     writer = Generator(lambda prompts, streams, sampling: script, CONFIG, both)
     found: list[Generation] = []
-    wish = GenerationOptions(samples=len(texts), stop=stop)
-    parts = [part.text for part in writer.stream([prompt], wish, found)]
+    options = GenerationOptions(samples=len(texts), stop=stop)
+    parts = [part.text for part in writer.stream([prompt], options, found)]
     return parts, found, script
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "bpe", "character", "word"])
 def test_the_parts_are_the_text(kind: str) -> None:
     text = "the quick fox, and the end"
-    parts, (found,), _ = told([text], kind=kind)
+    parts, (found,), _ = generated([text], kind=kind)
     assert "".join(parts).strip() == found.text.strip() == text
     assert len(parts) > 2
     assert found.ended
@@ -71,14 +71,14 @@ def byte_fallback(kind: str) -> Tokenizer:
 
 @given(st.text(alphabet="aé字😀 ", min_size=1, max_size=8))
 def test_characters_come_whole(text: str) -> None:
-    parts, (found,), _ = told([text])
+    parts, (found,), _ = generated([text])
     assert "".join(parts) == found.text == text
     assert "\ufffd" not in found.text
 
 
 @given(st.text(alphabet="abn ", max_size=20), st.sampled_from(["ab", "nab", "a n", "bb"]))
 def test_a_text_to_stop_at_ends_it_and_is_not_part_of_it(text: str, stop: str) -> None:
-    parts, (found,), script = told([text], stop=(stop,))
+    parts, (found,), script = generated([text], stop=(stop,))
     assert "".join(parts) == found.text == text.split(stop)[0]
     assert found.ended
     if stop in text:
@@ -86,7 +86,7 @@ def test_a_text_to_stop_at_ends_it_and_is_not_part_of_it(text: str, stop: str) -
 
 
 def test_rows_stop_by_themselves() -> None:
-    _, found, _ = told(["the end of the day", "the quick fox"], stop=(" of",))
+    _, found, _ = generated(["the end of the day", "the quick fox"], stop=(" of",))
     assert [one.text for one in found] == ["the end", "the quick fox"]
     assert [one.sample for one in found] == [0, 1]
 

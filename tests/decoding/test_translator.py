@@ -1,4 +1,4 @@
-"""From text to text, with an engine that only notes what it is asked."""
+"""Translation of texts, with an engine that only records its requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace

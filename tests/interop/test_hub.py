@@ -33,7 +33,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The paths that a stub of the hub was asked for."""
+    """The paths requested from a stub of the hub."""
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -65,7 +65,7 @@ def test_activations_equal_those_of_cached_decoding(name: str) -> None:
             value = value[0] if value.dim() > len(point.axes) else value
             expected = torch.from_numpy(trace.tensor(f"{point.name}@{step}").values)
             for axis, kind in enumerate(point.axes):
-                if kind == "target_key":  # a cache hands over new keys only, and a window's forgets the oldest
+                if kind == "target_key":  # a cache returns new keys only, and that of a window drops the oldest
                     expected = expected.narrow(axis, expected.size(axis) - value.size(axis), value.size(axis))
             close(expected, value)
 

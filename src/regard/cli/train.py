@@ -131,7 +131,7 @@ def run(
     ] = None,
     mix: Annotated[
         Files,
-        file_option("--mix", help="Old data to mix in when fine-tuning, in the formats of --data, to forget less."),
+        file_option("--mix", help="Old data to mix in when fine-tuning, in the formats of --data; reduces forgetting."),
     ] = None,
     mix_fraction: Annotated[
         float | None,

@@ -167,7 +167,7 @@ class ChatTemplate:
         probe = [{"role": "user", "content": "a"}, {"role": ASSISTANT, "content": "b"}]
         try:
             chat = self.encode_with_turns(probe)
-        except (InputError, ModelError):  # the template wants other conversations
+        except (InputError, ModelError):  # the template requires other conversations
             return ()
         written = [token for token, is_assistant in zip(chat.ids, chat.assistant_mask, strict=True) if is_assistant]
         special = {self._tokenizer.token_id(name) for name in self._tokenizer.special_tokens}

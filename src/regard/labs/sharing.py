@@ -38,8 +38,8 @@ above. So quality is compared, not the speed of learning. It is measured on test
 references, and BLEU of greedy translations.
 
 Tying costs nothing if all models have converged and, by both measures, the {CONFIDENCE:.0%} confidence interval of the
-difference to the models with none tied (bootstrap over the seeds) is not entirely on the worse side. The same is asked
-of the model with as many parameters.
+difference to the models with none tied (bootstrap over the seeds) is not entirely on the worse side. The same must
+hold for the model with as many parameters.
 """
 LIMITATIONS = """
 A corpus of 26 words, with few training pairs, so that the models differ in what they generalize; on more data of this

@@ -71,7 +71,7 @@ class Sequences:
     """The sequences of a batch, each in a row of its own without gaps.
 
     In a batch padding may be anywhere, and documents may share a row. A recurrent state must skip the former and must
-    not pass between the latter; both are settled here, so that layers see plain sequences.
+    not pass between the latter; both are handled here, so that layers see plain sequences.
     """
 
     host_slots: Tensor  # (R, L) places of the tokens among the B·T, on the CPU; arbitrary past the end of a sequence

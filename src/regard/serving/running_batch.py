@@ -159,7 +159,7 @@ class BatchThread:
             pass
 
     def _work(self) -> bool:
-        """Wait for requests, take one step, and hand over its text; return whether the thread goes on."""
+        """Wait for requests, take one step, and send its text; return whether the thread continues."""
         with self._changed:
             while not (self._new or self._jobs or self._is_closing):
                 self._changed.wait()
@@ -175,7 +175,7 @@ class BatchThread:
             for job in list(self._jobs.values()):
                 self._end(job, error)
             self._batches = []
-        self._hand_over()
+        self._send_text()
         self._metrics.running_texts.set(sum(batch.running for _, batch in self._batches))
         self._metrics.waiting_texts.set(sum(batch.waiting for _, batch in self._batches))
         return True
@@ -199,7 +199,7 @@ class BatchThread:
         return batch
 
     def _step(self) -> None:
-        """Take one step of each batch, and hand over the text."""
+        """Take one step of each batch, and collect its text."""
         for job in [job for job in self._jobs.values() if job.stopped.is_set()]:
             job.request.leave(self._batch_of(job.texts.model))
             self._end(job, None)
@@ -218,8 +218,8 @@ class BatchThread:
         del self._jobs[job.request.group]
         self._events.append((job, error))
 
-    def _hand_over(self) -> None:
-        """Hand over the text of a step: one call for each event loop, which is mostly one."""
+    def _send_text(self) -> None:
+        """Send the text of a step: one call for each event loop, which is mostly one."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[BatchJob, TextChunk | Exception | None]]] = {}
         for event in self._events:
             by_loop.setdefault(event[0].loop, []).append(event)

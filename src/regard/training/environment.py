@@ -128,7 +128,7 @@ def _measure_gflops(device: torch.device, dtype: torch.dtype, threads: int, seco
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has computed all that it was asked for."""
+    """Wait until a device has finished all submitted work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -3,7 +3,7 @@
 The checksums of a conversion are verified whenever it is loaded; a damaged conversion is made again. Of several
 processes that need a conversion at the same time, one makes it. Before a language model is first used in int8, its
 predictions are compared with those in float32, which is used instead if they differ too much; the result is kept
-beside the conversions.
+in the folder of the conversions.
 """
 
 import hashlib
