@@ -9,6 +9,7 @@ import typer
 
 from commands import regard, run_process
 from regard.cli import app
+from regard.cli.options import HARDWARE_PANEL, PANELS, WORKERS_PANEL
 
 MIN_HELP_LENGTH = 15
 GROUP = typer.main.get_command(app)
@@ -42,6 +43,15 @@ def test_every_option_has_a_description_and_a_panel(path: tuple[str, ...]) -> No
         assert len(getattr(parameter, "help", None) or "") >= MIN_HELP_LENGTH, parameter.name
         if isinstance(parameter, typer.core.TyperOption):
             assert parameter.rich_help_panel, parameter.name
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_panels_have_the_same_order_in_all_commands(path: tuple[str, ...]) -> None:
+    options = [option for option in COMMANDS[path].params if isinstance(option, typer.core.TyperOption)]
+    panels = [PANELS.index(option.rich_help_panel or "") for option in options]
+    assert panels == sorted(panels)
+    devices = {option.rich_help_panel for option in options if option.name == "device"}
+    assert devices <= {WORKERS_PANEL if path[0] == "batch" else HARDWARE_PANEL}
 
 
 def test_global_options_have_a_description_and_a_panel() -> None:

@@ -20,6 +20,7 @@ from regard.cli.options import (
     DECODING_PANEL,
     MODEL_PANEL,
     OUTPUT_PANEL,
+    WORKERS_PANEL,
     BeamOption,
     EngineOption,
     LengthPenaltyOption,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from regard.batch.executors import Event
     from regard.batch.runner import JobProgress
 
-WORKERS_PANEL = "Workers"
 CLUSTERS, OUTPUT_FORMATS = ("local", "ray"), ("text", "jsonl", "parquet")
 TRANSLATE_EXAMPLES = examples(
     "regard batch translate runs/en-it corpus/*.jsonl --source-column en --target-column it --out out",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from regard.cli.options import FILE
+from regard.cli.options import FILE, PANELS
 from regard.errors import explain_missing_packages
 
 _DIM, _NAME, _RESET = "\x1b[2m", "\x1b[1;36m", "\x1b[0m"  # styles of a terminal: frames, names of options
@@ -71,8 +71,12 @@ def repeat_file_options(
 class Command(TyperCommand):
     """A command; brackets in its help, as in `mine[en-it]=folder`, are not markup of rich.
 
-    Several files may follow one file option.
+    Several files may follow one file option, and the panels of all commands have the same order.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.sort(key=_panel_number)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments."""
@@ -171,6 +175,12 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def _panel_number(parameter: object) -> int:
+    """Return the place of a parameter among the panels; those without one, such as arguments, come first."""
+    panel = getattr(parameter, "rich_help_panel", None)
+    return PANELS.index(panel) if panel in PANELS else -1
 
 
 @contextmanager

@@ -19,7 +19,23 @@ DECODING_PANEL = "Decoding"
 OUTPUT_PANEL = "Output"
 SERVER_PANEL = "Server"
 LIMITS_PANEL = "Limits"
+WORKERS_PANEL = "Workers"
+DEVICE_PANEL = "Devices"
+HARDWARE_PANEL = "Hardware"
 GLOBAL_PANEL = "Global"
+PANELS = (  # in the order of `--help`
+    SERVER_PANEL,
+    DATA_PANEL,
+    MODEL_PANEL,
+    TRAINING_PANEL,
+    DECODING_PANEL,
+    LIMITS_PANEL,
+    WORKERS_PANEL,
+    DEVICE_PANEL,
+    HARDWARE_PANEL,
+    OUTPUT_PANEL,
+    GLOBAL_PANEL,
+)
 FILE = "FILE"  # metavar of options that take files
 
 
@@ -145,7 +161,7 @@ PrecisionOption = Annotated[
 ]
 DeviceOption = Annotated[
     str,
-    option(MODEL_PANEL, help="auto, cpu, cuda, cuda:N or mps; auto is a CUDA GPU if there is one.", metavar="NAME"),
+    option(HARDWARE_PANEL, help="auto, cpu, cuda, cuda:N or mps; auto is a CUDA GPU if there is one.", metavar="NAME"),
 ]
 SkipInvalidOption = Annotated[
     bool, option(DATA_PANEL, "--skip-invalid", help="Skip and count invalid lines instead of stopping at the first.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input_output import print_table, print_text
 from regard.cli.model import read_settings
-from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
+from regard.cli.options import DEVICE_PANEL, MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +23,6 @@ EXAMPLES = examples(
 DEFAULT_LENGTH = 32  # tokens of a sentence
 GIB = 2**30
 BITS = 8
-DEVICE_PANEL = "Devices"
 
 
 def run(
