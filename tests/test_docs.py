@@ -1,17 +1,32 @@
 """The examples in README and docs run, and what they show is what comes out."""
 
 import ast
+import json
 import re
+import shlex
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from commands import regard
+from commands import CommandResult, regard
+from random_models import words
+from regard import phrasebook
 from regard.cli.plot import ALIASES, PLOTS
 from regard.cli.train import CELLS
+from regard.config import Config, EncoderDecoderConfig
 from regard.config.positions import POSITIONS
+from regard.data.readers.base import Pair
 from regard.labs import LABS, all_labs
+from regard.models import build, save
 from regard.registry import TASK_REGISTRY
+from regard.training.batches import TokenBatch
+from regard.training.losses import CausalLMObjective
+from regard.training.run import Run
+from regard.training.setup import TrainRequest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -55,6 +70,110 @@ def test_console_examples_run_and_print_what_is_shown(
         assert done.out + done.err == shown
     else:
         assert done.code == 0, done.err
+
+
+# --- the sessions of the README, with a stand-in for the model of `make demo` -----------------------------------------
+
+KNOWN = [("I love you very much.", "Ti amo molto.")] * 3 + [
+    ("I love you very much.", "ti amo molto."),
+    ("Where is the station?", "Dov'è la stazione?"),
+]
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs/demo, a translator that is overfit to the sentences of the README."""
+    folder = tmp_path_factory.mktemp("readme")
+    vocabulary = dict.fromkeys(word for pair in KNOWN for text in pair for word in text.split())
+    tokenizer = json.loads(words(4).to_str())
+    tokenizer["model"]["vocab"] |= {word: number for number, word in enumerate(vocabulary, 4)}
+    ids = tokenizer["model"]["vocab"]
+    model = EncoderDecoderConfig(vocab_size=len(ids), width=32, layers=2, heads=4, feed_forward=32, dropout=0.0)
+    config = Config.model_validate({"model": model, "data": {"trained_sentences": 2, "trained_tokens": 14}})
+    special = config.tokens
+    source, target = (
+        torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor([*before, *(ids[word] for word in pair[side].split()), special.end]) for pair in KNOWN],
+            batch_first=True,
+            padding_value=special.pad,
+        )
+        for side, before in ((0, []), (1, [special.start]))
+    )
+    batch = TokenBatch(target[:, :-1], target[:, 1:], target[:, 1:] != special.pad, source, source != special.pad)
+    torch.manual_seed(0)
+    network = build(model)
+    objective, optimizer = CausalLMObjective(network, 0.0), torch.optim.Adam(network.parameters(), 0.005)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        objective(batch).loss.backward()
+        optimizer.step()
+    files = {"tokenizer.json": json.dumps(tokenizer).encode()}
+    save(folder / "runs" / "demo" / "best", network.eval(), config, extra_files=files)
+    return folder
+
+
+def session(prompt: str) -> list[tuple[str, list[str]]]:
+    """What the README enters at this prompt, and the lines that it shows after each."""
+    (block,) = [block for block in blocks(ROOT / "README.md", "text") if block.startswith(prompt)]
+    entries = [entry.split("\n") for entry in re.split(rf"^{re.escape(prompt)}", block, flags=re.MULTILINE)[1:]]
+    return [(re.sub(r"\s+#.*", "", entered), [line for line in shown if line.strip()]) for entered, *shown in entries]
+
+
+def without_numbers(lines: list[str]) -> list[str]:
+    """Lines without what training decides: digits, and the width of columns."""
+    return [" ".join(re.sub(r"\d[\d.,]*", "#", line).split()) for line in lines]
+
+
+def test_the_shell_session_of_the_readme(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(demo)
+    monkeypatch.setattr(phrasebook, "split", lambda name: [Pair(*pair) for pair in KNOWN])
+    requests: list[TrainRequest] = []
+
+    def train(request: TrainRequest, display: object, callbacks: object = ()) -> Run:
+        requests.append(request)
+        return Run(request.out)
+
+    def serve(service: Any, bound: socket.socket, on_ready: Callable[[str], None]) -> None:
+        on_ready("http://127.0.0.1:8000")
+        bound.close()
+
+    monkeypatch.setattr("regard.training.runner.run_training", train)
+    monkeypatch.setattr("regard.serving.server.bind_socket", lambda host, port: socket.socket())
+    monkeypatch.setattr("regard.serving.server.serve", serve)
+    results: dict[str, CommandResult] = {}
+    for entered, shown in session("$ "):
+        *echo, command = entered.split(" | ")
+        text = f"{shlex.split(echo[0])[1]}\n" if echo else ""
+        name, *arguments = shlex.split(command)
+        assert name == "regard"
+        done = results[arguments[0]] = regard(*arguments, stdin=text)
+        assert done.code == 0, done.err
+        printed = [line for line in done.out.splitlines() if line.strip()]
+        if shown and shown[-1].strip() == "…":
+            printed = [*printed[: len(shown) - 1], "…"]
+        if shown:
+            assert without_numbers(printed) == without_numbers(shown)
+    assert list(results) == ["train", "translate", "evaluate", "look", "serve"]
+    shown = dict(session("$ "))['echo "I love you very much." | regard translate runs/demo']
+    assert results["translate"].out.splitlines() == shown
+    assert [request.out for request in requests] == [Path("runs/en-it")]
+    assert "http://127.0.0.1:8000" in results["serve"].err
+
+
+def test_the_python_session_of_the_readme(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(demo)
+    names: dict[str, Any] = {}
+    printed: list[str] = []
+    monkeypatch.setattr("sys.displayhook", lambda value: printed.append(repr(value)))
+    for entered, shown in session(">>> "):
+        code = compile(entered, "README.md", "single")
+        printed.clear()
+        exec(code, names)
+        if entered.endswith(".shape"):  # depends on the tokenizer
+            assert without_numbers(printed) == without_numbers(shown)
+        else:
+            assert printed == shown
 
 
 def shown_commands() -> list[tuple[str, str]]:
