@@ -5,7 +5,8 @@
     python tests/golden/record.py gpt       # only the cases whose name contains "gpt"
 
 A refactoring must leave every number as it is. Losses are compared bit by bit, so recording and comparing
-belong on the same machine and the same version of torch; `test_golden.py` compares a few cases with a tolerance.
+belong on the same machine and the same version of torch; `test_golden.py` trains a few cases again in the tests, and
+compares their losses with a tolerance.
 """
 
 import argparse
@@ -48,6 +49,7 @@ COMMON = [
 TRANSFORMER = ["model.heads=4", "model.feed_forward=64"]
 RECURRENT = "model.kind=recurrent-encoder-decoder"
 CHARACTERS = ["data.context_length=32", "tokenizer.byte_fallback=false"]  # as when the runs were recorded
+CHAT = ["data.context_length=128"]
 RECURRENT_LM = "model.kind=recurrent-language-model"
 
 
@@ -61,6 +63,8 @@ class Case:
     commands: Sequence[Sequence[str]] = ()
     options: Sequence[str] = ()
     start_from: str | None = None
+    common: Sequence[str] = tuple(COMMON)
+    files: Sequence[str] = ()  # of the run folder, besides metrics.jsonl
 
 
 SENTENCE = "the red cat sees a big dog"
@@ -180,6 +184,9 @@ CASES: dict[str, Case] = {
         [GENERATE],
     ),
     "gpt, LSTM": Case("gpt", "text.txt", [RECURRENT_LM, *CHARACTERS, "model.cell=lstm"], [GENERATE, LOOK]),
+    "gpt, rotary": Case("gpt", "text.txt", [*TRANSFORMER, *CHARACTERS, "model.positions.kind=rotary"], [GENERATE]),
+    "chat, from gpt": Case("chat", "chats.jsonl", CHAT, start_from="gpt, rotary"),
+    "dpo, from gpt": Case("dpo", "preferences.jsonl", CHAT, start_from="gpt, rotary"),
     "elmo": Case("elmo", "text.txt", CHARACTERS, [["embed", "MODEL", "-i", "lines.txt"], LOOK]),
     "masked": Case(
         "masked",
@@ -191,6 +198,13 @@ CASES: dict[str, Case] = {
     "classify, two texts": Case("classify", "twos.tsv", [*TRANSFORMER, "model.segments=2"]),
     "classify, ELMo": Case("classify", "labels.tsv", ["model.kind=bidirectional-language-model"]),
     "tag": Case("tag", "tags.txt", TRANSFORMER, [["classify", "MODEL", "-i", "lines.txt", "--json"], LOOK]),
+    "word2vec": Case(
+        "word2vec",
+        "text.txt",
+        ["word2vec.width=4", "word2vec.epochs=2", "word2vec.min_count=1", "word2vec.subsample=0"],
+        common=(),
+        files=["vectors.txt"],
+    ),
     "classify, from masked": Case("classify", "labels.tsv", start_from="masked"),
 }
 
@@ -205,6 +219,7 @@ def write_data(folder: Path) -> None:
     )
     pairs = [f"{source}\t{target}\n" for source, target in zip(english, italian, strict=True)]
     tagged = "\n".join("".join(f"{ENGLISH[n]} {'NOUN' if n in (1, 2, 3, 10) else 'O'}\n" for n in s) for s in sentences)
+    talks = [conversation(source, target) for source, target in zip(english[:60], italian, strict=False)]
     files = {
         "pairs.tsv": "".join(pairs[:200]),
         "valid.tsv": "".join(pairs[200:]),
@@ -214,12 +229,21 @@ def write_data(folder: Path) -> None:
         "labels.tsv": "".join(f"{'cat' if ' cat' in line else 'other'}\t{line}\n" for line in english),
         "twos.tsv": "".join(f"{'same' if n % 2 else 'other'}\t{english[n]}\t{english[n ^ 3]}\n" for n in range(200)),
         "tags.txt": tagged,
+        "chats.jsonl": "".join(chat for chat, _ in talks),
+        "preferences.jsonl": "".join(preference for _, preference in talks),
         "source.txt": "".join(f"{line}\n" for line in english[:200]),
         "target.txt": "".join(f"{line}\n" for line in italian[:200]),
         "source.conllu": "\n".join(parse(line.split()) for line in english[:200]) + "\n",
     }
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")
+
+
+def conversation(question: str, answer: str) -> tuple[str, str]:
+    """A line of a conversation, and one of a preference for its answer."""
+    asked, answered = ({"role": role, "content": text} for role, text in (("user", question), ("assistant", answer)))
+    chat = json.dumps({"messages": [asked, answered]})
+    return f"{chat}\n", f"{json.dumps({'prompt': question, 'chosen': answer, 'rejected': question})}\n"
 
 
 def parse(words: Sequence[str]) -> str:
@@ -242,22 +266,35 @@ def run_name(case: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in case)
 
 
-def run_case(folder: Path, name: str, case: Case) -> dict[str, Any]:
-    """Train, then use the model."""
-    out = run_name(name)
-    common = [setting for setting in COMMON if case.start_from is None or not setting.startswith("model.")]
+def train_arguments(name: str) -> list[str]:
+    """The arguments of `regard` that train a case, in the folder of the data."""
+    case = CASES[name]
+    common = [setting for setting in case.common if case.start_from is None or not setting.startswith("model.")]
     settings = [part for setting in (*common, *case.settings) for part in ("--set", setting)]
     start = ["--from", run_name(case.start_from)] if case.start_from else []
     data = case.options or ["--data", case.data]
-    call(folder, ["train", case.task, *data, "--out", out, "--quiet", *start, *settings])
-    lines = [json.loads(line) for line in (folder / out / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return ["train", case.task, *data, "--out", run_name(name), "--quiet", *start, *settings]
+
+
+def run_metrics(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What must not change in the metrics of a case's run; nothing for a task that has none."""
+    path = folder / run_name(name) / "metrics.jsonl"
+    return [metrics(json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def run_case(folder: Path, name: str) -> dict[str, Any]:
+    """Train, then use the model."""
+    case, out = CASES[name], run_name(name)
+    call(folder, train_arguments(name))
     outputs = {}
     for command in case.commands:
         output = call(folder, [out if part == "MODEL" else part for part in command])
         outputs[" ".join(command)] = summary(output)
     if LOOK in case.commands:
         outputs["every point of the trace"] = trace_summary(folder, out)
-    return {"metrics": [metrics(line) for line in lines], "outputs": outputs}
+    for file in case.files:
+        outputs[file] = {"text": (folder / out / file).read_text("utf-8")}
+    return {"metrics": run_metrics(folder, name), "outputs": outputs}
 
 
 def trace_summary(folder: Path, model: str) -> dict[str, Any]:
@@ -324,7 +361,7 @@ def record(names: Sequence[str], report: Callable[[str], None] = lambda name: No
 
         def one(name: str) -> tuple[str, dict[str, Any]]:
             report(name)
-            return name, run_case(folder, name, CASES[name])
+            return name, run_case(folder, name)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = dict(pool.map(one, first))
