@@ -356,8 +356,8 @@ def record(names: Sequence[str], report: Callable[[str], None] = lambda name: No
         write_data(folder)
         first = [name for name in names if CASES[name].start_from is None]
         later = [name for name in names if CASES[name].start_from is not None]
-        needed = [CASES[name].start_from for name in later if CASES[name].start_from not in first]
-        first += [name for name in needed if name is not None]
+        needed = dict.fromkeys(CASES[name].start_from for name in later)  # each once
+        first += [name for name in needed if name is not None and name not in first]
 
         def one(name: str) -> tuple[str, dict[str, Any]]:
             report(name)
