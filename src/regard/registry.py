@@ -28,6 +28,7 @@ T = TypeVar("T")
 # Names that settings, arguments and options of commands choose from and that plugins cannot add to.
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "swish"]
 EngineName = Literal["auto", "torch", "ctranslate2"]
+ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]  # what data files hold
 Pooling = Literal["mean", "first", "first-dense", "first-relu"]
 Precision = Literal["int8", "float32"]  # of the weights of CTranslate2
 SearchName = Literal["exact", "fast"]  # when beam search stops

@@ -11,6 +11,7 @@ import pytest
 import commands
 from regard.config import load_config
 from regard.data.data_key import data_key
+from regard.registry import TASK_REGISTRY
 
 TASK_FILE = '''
 """Copying: pieces of text in, a network out that repeats what it has read."""
@@ -126,9 +127,6 @@ SETTINGS = [
 ]
 
 
-pytestmark = pytest.mark.slow
-
-
 def regard_with_plugin(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the plugin in a folder, in a process of its own: the registry of this process has no toy."""
     command = [sys.executable, "-m", "regard", "--plugin", "toy_task", *arguments]
@@ -149,6 +147,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_run_has_metrics_and_a_model_folder(folder: Path) -> None:
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4]
@@ -165,11 +164,13 @@ def test_the_run_has_metrics_and_a_model_folder(folder: Path) -> None:
     assert (folder / "run" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_the_model_generates_without_the_plugin(folder: Path) -> None:
     done = commands.regard("generate", folder / "run", "--prompt", "a dog", "--max-tokens", "3")
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_help_and_messages_list_the_task(folder: Path) -> None:
     done = regard_with_plugin(folder, "train", "--help")
     assert "toy, translation" in done.stdout
@@ -178,6 +179,7 @@ def test_help_and_messages_list_the_task(folder: Path) -> None:
     assert "did you mean toy?" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_the_plugin_the_task_is_unknown(folder: Path) -> None:
     done = commands.regard("train", "toy", "--data", folder / "text.txt", "--out", folder / "other")
     assert done.code == 2
@@ -192,3 +194,40 @@ def test_prepared_data_of_another_task_for_the_same_network_has_another_key() ->
     )
     assert data_key(own) == data_key(default)
     assert data_key(own) != data_key(other)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the toy task, which is registered in this process until the test ends."""
+    monkeypatch.setattr(TASK_REGISTRY, "_objects", dict(TASK_REGISTRY._objects))
+    attributes = """
+    suggested_for = "documents"
+    uses_chat_template = True
+    reads_aligned_files = True
+    chooses_size = True
+"""
+    exec(TASK_FILE.replace('    noun = "copier"\n', f'    noun = "copier"{attributes}'), {"__name__": "toy_task"})
+    return "toy"
+
+
+def test_a_task_file_says_that_prepared_data_depend_on_the_chat_template(registered: str, tmp_path: Path) -> None:
+    def key(task: str, template: str) -> str:
+        (tmp_path / "chat_template.jinja").write_text(template, "utf-8")
+        settings = ["model.kind=decoder-only", f"training.task={task}", "data.train.files=['builtin:phrasebook']"]
+        return data_key(load_config(None, [*settings, f"tokenizer.file={tmp_path / 'tokenizer.json'}"]))
+
+    (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
+    assert key(registered, "a") == key(registered, "a") != key(registered, "b")
+    assert key("gpt", "a") == key("gpt", "b")
+
+
+def test_a_task_file_says_which_data_and_options_it_is_for(registered: str, tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("a dog\n", "utf-8")
+    done = commands.regard("train", text)
+    assert done.code == 2
+    assert f"`regard train {registered} --data {text}` (text)" in done.err
+    done = commands.regard("train", registered, "--source", text)
+    assert "--target is missing" in done.err
+    done = commands.regard("train", registered, "--resume", "--size", "tiny")
+    assert "is for a new run of regard train gpt or toy; set model.width" in done.err

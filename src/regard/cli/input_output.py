@@ -38,15 +38,16 @@ def split_files(
 
     Other tasks have messages of their own for aligned files.
     """
+    from regard.config.tasks import task_info
     from regard.errors import ConfigError
     from regard.registry import TASK_REGISTRY
 
     name = None if task is None else TASK_REGISTRY.resolve(task)
-    translates = name == "translation" or name not in TASK_REGISTRY
-    if bool(source) != bool(target) and translates:
+    aligned = name is None or name not in TASK_REGISTRY or task_info(name).reads_aligned_files
+    if bool(source) != bool(target) and aligned:
         missing = "target" if source else "source"
         raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
-    if parses and not source and translates:
+    if parses and not source and aligned:
         raise ConfigError(f"{prefix}parses: needs {prefix}source, which is missing; add it.")
     options = (("source", source), ("target", target), ("parses", parses), ("files", data))
     return {name: files for name, files in options if files}

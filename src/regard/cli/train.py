@@ -33,11 +33,10 @@ from regard.cli.options import (
     option,
 )
 from regard.errors import ConfigError
-from regard.registry import TASK_REGISTRY
+from regard.registry import TASK_REGISTRY, ExampleType
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
-    from regard.data.readers import ExampleType
     from regard.training.run import Run
     from regard.training.task import Task
 
@@ -47,12 +46,7 @@ EXAMPLES = examples(
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
 )
-TASK_EXAMPLES: tuple[tuple[str, "ExampleType"], ...] = (  # what the usual tasks are trained on, the most likely first
-    ("translation", "pairs"),
-    ("classify", "labeled"),
-    ("tag", "tagged"),
-    ("gpt", "documents"),
-)
+SUGGESTED_TYPES: tuple[ExampleType, ...] = ("pairs", "labeled", "tagged", "documents")  # the most likely first
 CELLS = ("rnn", "lstm", "gru")  # networks that people name instead of a task
 
 
@@ -164,6 +158,7 @@ def run(
 
     Settings that you do not pass are chosen for the size of the data; each choice is printed with its reason.
     """
+    from regard.config.tasks import sized_tasks
     from regard.training.display import display_for
     from regard.training.runner import run_training
     from regard.training.setup import TrainRequest
@@ -209,7 +204,8 @@ def run(
             }
             _check_options(task, [name for name, value in options.items() if value])
         if size is not None and (task is None or resume):
-            raise ConfigError(f"--size {size}: is for a new run of regard train gpt; set model.width and model.layers.")
+            tasks = f"regard train {' or '.join(sized_tasks())}"
+            raise ConfigError(f"--size {size}: is for a new run of {tasks}; set model.width and model.layers.")
         training = {"start_from": start_from, "minutes": minutes}
         options_as_settings: dict[str, Any] = {"data": data_settings} if data_settings else {}
         if training := {name: value for name, value in training.items() if value is not None}:
@@ -279,31 +275,35 @@ def _looks_like_data(names: Sequence[str], command: str = "train", data: Sequenc
 
 def _commands_for(files: Sequence[str], command: str = "train") -> list[str]:
     """Return the commands that train on these files, the most likely one first, each with what the files hold then."""
+    from regard.config.tasks import suggested_tasks, task_info
     from regard.data.readers import EXAMPLE_NOUNS, READERS, files_in
 
-    quoted = " ".join(map(quote, files))
     listed = [entry for name in files for entry in (files_in(name) if Path(name).is_dir() else [name])]
     readers = {READERS[name] for name in READERS for file in listed if READERS[name].matches(file)}
     suffixes = {Path(name).suffix for name in files}
     if not readers and len(files) == len(suffixes) == 2:  # a.en a.it
         source, target = map(quote, files)
-        return [f"`regard {command} translation --source {source} --target {target}`"]
-    known = [(task, examples) for task, examples in TASK_EXAMPLES if any(reader.yields(examples) for reader in readers)]
+        tasks = (task for task, _ in suggested_tasks(["pairs"]) if task_info(task).reads_aligned_files)
+        return [f"`regard {command} {task} --source {source} --target {target}`" for task in tasks]
+    known = suggested_tasks([name for name in SUGGESTED_TYPES if any(reader.yields(name) for reader in readers)])
     return [
-        f"`regard {command} {task} --data {quoted}` ({EXAMPLE_NOUNS[examples]})"
-        for task, examples in known or [("gpt", "documents"), ("translation", "pairs")]
+        f"`regard {command} {task} --data {' '.join(map(quote, files))}` ({EXAMPLE_NOUNS[examples]})"
+        for task, examples in known or suggested_tasks(["documents", "pairs"])
     ]
 
 
 def _task_of_cell(cell: str, *, has_pairs: bool) -> str:
     """Return the task of a recurrent network; ConfigError if the data options do not decide it."""
+    from regard.config import RecurrentEncoderDecoderConfig, RecurrentLanguageModelConfig
+
+    gpt, translation = RecurrentLanguageModelConfig.default_task, RecurrentEncoderDecoderConfig.default_task
     if has_pairs:
-        return "translation"
+        return translation
     network = f"--set model.cell={cell} --set model.kind=recurrent"
     raise ConfigError(
         f"{cell!r} is a network, not a task: for a language model run "
-        f"`regard train gpt {network}-language-model --data TEXT`, for a translator "
-        f"`regard train translation {network}-encoder-decoder --data PAIRS`."
+        f"`regard train {gpt} {network}-language-model --data TEXT`, for a translator "
+        f"`regard train {translation} {network}-encoder-decoder --data PAIRS`."
     )
 
 

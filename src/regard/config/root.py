@@ -1,6 +1,6 @@
 """The root of all settings, and the checks that involve several of its tables."""
 
-from typing import Annotated, ClassVar, Protocol, cast
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -12,17 +12,10 @@ from regard.config.network import (
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
 )
+from regard.config.tasks import task_info
 from regard.config.training import DecodingConfig, TestingConfig, TrainingConfig, ValidationConfig
 from regard.config.transformer import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.registry import TASK_REGISTRY
-
-
-class TaskInfo(Protocol):
-    """What the config needs to know of a task; `regard.training.task` has the whole interface."""
-
-    metrics: ClassVar[tuple[str, ...]]
-    supports_freezing: ClassVar[bool]
-
 
 ModelConfig = Annotated[
     EncoderDecoderConfig
@@ -214,7 +207,7 @@ class Config(BaseConfig):
                 raise ValueError(f"{start} needs training.parallel.kind = 'ddp': each process has the whole network")
         if training.freeze_encoder and model is not None:
             task = training.task or model.task
-            if not task or not _task_info(task).supports_freezing:
+            if not task or not task_info(task).supports_freezing:
                 raise ValueError(
                     f"training.freeze_encoder = True is for heads with labels, but model.kind = {model.kind!r} has none"
                 )
@@ -227,7 +220,7 @@ class Config(BaseConfig):
         if metric == "loss" or model is None or training is None:
             return validation
         task = training.task or model.task
-        metrics = _task_info(task).metrics if task else ("loss",)
+        metrics = task_info(task).metrics if task else ("loss",)
         if metric not in metrics:
             raise ValueError(
                 f"validation.metric = {metric!r} is not measured where model.kind = {model.kind!r} is trained for "
@@ -236,7 +229,3 @@ class Config(BaseConfig):
         if metric in ("bleu", "chrf") and validation.sentences == 0:
             raise ValueError(f"validation.metric = {metric!r} needs validation.sentences, which is 0")
         return validation
-
-
-def _task_info(name: str) -> TaskInfo:
-    return cast(TaskInfo, TASK_REGISTRY[name])

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
+from regard.config.tasks import task_info
 from regard.data.chat_templates import read_chat_files
 from regard.data.lines import STANDARD_INPUT
 from regard.data.readers import files_in, format_name
@@ -22,9 +23,6 @@ from regard.data.remote import (
     is_url,
 )
 from regard.errors import DataError
-
-CHAT_TASKS = ("chat", "dpo")  # their tokens depend on the chat template
-KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
 
 
 def files_fingerprint(
@@ -61,7 +59,7 @@ def data_key(config: Config, digests: Mapping[str, str] = MappingProxyType({})) 
         "parts": [[len(files) for files in (split.source, split.target, split.files)] for split in data.splits],
     }
     if isinstance(model, EncoderConfig):
-        settings["task"] = KEY_TASK_NAMES.get(model.task or "", model.task)
+        settings["task"] = (task_info(model.task).key_name or model.task) if model.task else ""
         if isinstance(model.head, ClassHeadConfig | TagHeadConfig):
             settings["head"] = model.head.model_dump(mode="json", exclude={"dropout"})
             settings["tokens"] = config.tokens.model_dump(mode="json", exclude={"other_ends"})
@@ -73,7 +71,7 @@ def data_key(config: Config, digests: Mapping[str, str] = MappingProxyType({})) 
         settings["byte_fallback"] = True
     if config.task != model.task:  # a plugin's task, which may prepare the same files in another way
         settings["task"] = config.task
-    if config.task in CHAT_TASKS and config.tokenizer.file:
+    if config.tokenizer.file and config.task and task_info(config.task).uses_chat_template:
         chat_files = read_chat_files(Path(config.tokenizer.file).parent)
         settings["chat"] = {name: content.decode() for name, content in chat_files.items()}
         settings["readable"] = [config.data.context_length, model.max_length]

@@ -53,6 +53,9 @@ class BidirectionalLMTask(LanguageModelingTask):
     title = "bidirectional language model"
     help = "an ELMo text encoder, from text"
     noun = "bidirectional language model"
+    suggested_for = None
+    chooses_size = False
+    key_name = "bidirectional"
     model: ClassVar = {"kind": "bidirectional-language-model", "head": {"kind": "tokens"}}
 
     def abilities(self, config: Config) -> tuple[Ability, ...]:

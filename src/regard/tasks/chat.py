@@ -45,6 +45,9 @@ class ChatTask(LanguageModelingTask):
     title = "chat model"
     help = "a chat model, from conversations in OpenAI's format and a language model (--from)"
     noun = "language model"
+    suggested_for = None
+    chooses_size = False
+    uses_chat_template = True
     metrics = ("loss",)
     evaluation_options = frozenset({"context_length"})
     model: ClassVar = {"kind": "decoder-only"}

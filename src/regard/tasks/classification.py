@@ -51,6 +51,8 @@ class ClassificationTask(LabelingTask):
     title = "classification"
     help = "a text classifier, from labeled texts"
     noun = "classifier"
+    suggested_for = "labeled"
+    key_name = "classification"
     model: ClassVar = {"kind": "encoder-only", "head": {"kind": "classes"}}
     builtin_splits: ClassVar = {
         "builtin:phrasebook-topics": {

@@ -44,6 +44,9 @@ class PreferenceTask(LanguageModelingTask):
     title = "chat model"
     help = "a chat model, from pairs of a better and a worse answer and a language model (--from)"
     noun = "language model"
+    suggested_for = None
+    chooses_size = False
+    uses_chat_template = True
     metrics = ("loss", "accuracy", "margin")
     evaluation_options = frozenset[str]()
     model: ClassVar = {"kind": "decoder-only"}

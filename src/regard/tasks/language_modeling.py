@@ -26,6 +26,7 @@ from regard.data.tokenizer import unknown_note
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import ProgressCallback, evaluate_language_model, perplexity
+from regard.registry import ExampleType
 from regard.tasks.common import (
     DEFAULT_CONTEXT_LENGTH,
     check_context,
@@ -90,6 +91,8 @@ class LanguageModelingTask(NetworkTask):
     title = "language model"
     help = "a language model, from text"
     noun = "language model"
+    suggested_for: ClassVar[ExampleType | None] = "documents"
+    chooses_size = True
     evaluation_options = frozenset({"context_length"})
     model: ClassVar = {"kind": "decoder-only"}
     builtin_splits: ClassVar = {"builtin:python-docs": {"valid": "builtin:python-docs-dev"}}
@@ -136,7 +139,7 @@ class LanguageModelingTask(NetworkTask):
         self, stats: CorpusStats, user: UserSettings, size: str | None, measure: Callable[[UserSettings], float]
     ) -> UserSettings:
         """A network of the requested size, or the one that learns most in the time, as far as the user set none."""
-        if self.name != LanguageModelingTask.name:
+        if not self.chooses_size:
             return super().sized(stats, user, size, measure)
         tokenizer = text_tokenizer(stats.characters, user).value
         tokens = token_count(stats.characters, tokenizer)

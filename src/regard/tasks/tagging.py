@@ -47,6 +47,8 @@ class TaggingTask(LabelingTask):
     title = "tagging"
     help = "a word tagger, from tagged sentences"
     noun = "tagger"
+    suggested_for = "tagged"
+    key_name = "tagging"
     evaluation_options = frozenset({"tag_column"})
     model: ClassVar = {"kind": "encoder-only", "head": {"kind": "tags"}}
     examples = "sentences"

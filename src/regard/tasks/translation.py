@@ -95,18 +95,11 @@ class TranslationTask(NetworkTask):
     noun = "translator"
     metrics = ("loss", "bleu", "chrf")
     model: ClassVar = {"kind": "encoder-decoder"}
+    suggested_for = "pairs"
+    reads_aligned_files = True
     data_options = "--source and --target, or --data"
     evaluation_options = frozenset(
-        {
-            "beam",
-            "length_penalty",
-            "split_sentences",
-            "engine",
-            "precision",
-            "output",
-            "bleu_tokenizer",
-            "references",
-        }
+        {"beam", "length_penalty", "split_sentences", "engine", "precision", "output", "bleu_tokenizer", "references"}
     )
     builtin_splits: ClassVar = {
         "builtin:phrasebook": {"valid": "builtin:phrasebook-dev", "test": "builtin:phrasebook-test"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from regard.config import Config, ConfigSource, load_sources, validate_sources
+from regard.config.tasks import sized_tasks
 from regard.data.corpus_scan import ReportProgress, discard_scan
 from regard.data.datasets import Datasets, dataset_splits
 from regard.data.preparation import PreparedData
@@ -80,7 +81,8 @@ def train(
     else:
         sources = load_sources(task_or_config)
     if size is not None and (task is None or resume):
-        raise ConfigError(f"size={size!r}: is for a new run of the task 'gpt'; set model.width and model.layers.")
+        tasks = " or ".join(map(repr, sized_tasks()))
+        raise ConfigError(f"size={size!r}: is for a new run of the task {tasks}; set model.width and model.layers.")
     datasets = dataset_splits(data) or {}
     splits = {name: [str(dataset_path(Path(out), name))] for name in datasets}
     if data is not None and not datasets:

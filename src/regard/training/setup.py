@@ -12,10 +12,11 @@ from typing import Any
 from regard.config import Config, ConfigSource, CorpusConfig, DataConfig, to_toml, validate_sources
 from regard.config.errors import setting_origin
 from regard.config.sources import flatten
+from regard.config.tasks import task_info
 from regard.data.chat import load_chat_template
 from regard.data.chat_templates import read_chat_files
 from regard.data.corpus_scan import ReportProgress, corpus_scan
-from regard.data.data_key import CHAT_TASKS, data_key
+from regard.data.data_key import data_key
 from regard.data.datasets import save_dataset
 from regard.data.lines import STANDARD_INPUT
 from regard.data.preparation import has_tokenizer, spool_stdin
@@ -130,7 +131,7 @@ def start_run(
         run.write(TOKENIZER_FILE, start_tokenizer(config.training.start_from))
         for name, content in read_chat_files(resolve_model_folder(config.training.start_from)).items():
             run.write(name, content.decode())
-        if config.task in CHAT_TASKS:  # what a model without a template learns to write, it keeps
+        if config.task and task_info(config.task).uses_chat_template:  # the model keeps what it learns to write
             tokenizer = load_tokenizer(run.folder / TOKENIZER_FILE)
             for name, content in load_chat_template(run.folder, tokenizer, config.tokens).files.items():
                 run.write(name, content.decode())

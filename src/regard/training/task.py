@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from regard.config import Config, ConfigSource, CorpusConfig, EncoderConfig, unchecked_value, validate_sources
+from regard.config.tasks import TaskInfo, sized_tasks
 from regard.errors import ConfigError
 from regard.evaluation.likelihood import ScoringModel
 from regard.registry import TASK_REGISTRY, Registry
@@ -220,21 +221,8 @@ def shared_work(task: BoundTask[Any], share: WorkShare) -> Iterator[None]:
             task.share = ALL_WORK
 
 
-class Task(ABC):
+class Task(TaskInfo, ABC):
     """Something that `regard train NAME` trains."""
-
-    name: ClassVar[str]
-    """The name in `regard train NAME` and in the registry."""
-    title: ClassVar[str]
-    """What is trained, as reports call it."""
-    help: ClassVar[str]
-    """One line for `regard train --help`."""
-    metrics: ClassVar[tuple[str, ...]] = ("loss",)
-    """Scores that validation.metric may name; all but the loss are better when they are higher."""
-    supports_freezing: ClassVar[bool] = False
-    """Whether training.freeze_encoder makes sense: there is a head to train alone."""
-    unsupported_options: ClassVar[tuple[str, ...]] = ()
-    """Options of `regard train` that do not apply to this task."""
 
     def default_settings(self) -> dict[str, Any]:
         """Settings that the name stands for; presets, files and options override them."""
@@ -294,8 +282,8 @@ class NetworkTask(Task):
         """
         if size is not None:
             raise ConfigError(
-                f"--size {size}: is for regard train gpt; for regard train {self.name}, set model.width and "
-                "model.layers, or choose a preset."
+                f"--size {size}: is for regard train {' or '.join(sized_tasks())}; for regard train {self.name}, "
+                "set model.width and model.layers, or choose a preset."
             )
         return user
 

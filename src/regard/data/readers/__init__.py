@@ -18,9 +18,10 @@ from typing import TypeVar
 from regard.config import CorpusConfig
 from regard.data.lines import InvalidLines, check_compression_on_error, wide_encoding
 from regard.data.readers.aligned import read_aligned
-from regard.data.readers.base import NO_COLUMNS, READERS, ExampleType, LabeledExample, Pair, Reader, TaggedExample
+from regard.data.readers.base import NO_COLUMNS, READERS, LabeledExample, Pair, Reader, TaggedExample
 from regard.data.remote import compression_suffix, expand_pattern, explain_read_errors, is_url
 from regard.errors import ConfigError, DataError
+from regard.registry import ExampleType
 
 __all__ = [
     "READERS",

@@ -17,14 +17,13 @@ It may be registered by an entry point instead: `[project.entry-points."regard.r
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from regard.data.lines import InvalidLines, check_compression_on_error, read_lines
 from regard.data.remote import without_compression
 from regard.data.syntax import Parse
-from regard.registry import Registry
+from regard.registry import ExampleType, Registry
 
-ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]
 NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
