@@ -72,7 +72,7 @@ class TensorSlice:
     shape: tuple[int, ...]
     slices: tuple[Range, ...]
     labels: tuple[list[str] | None, ...]  # of each axis, for the sliced range; None if it is only numbered
-    values: NDArray[np.floating[Any]]
+    values: NDArray[np.floating]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the values, for `np.asarray`."""
@@ -216,7 +216,7 @@ def _axis_labels(trace: ForwardPass, axis: str, span: Range, step: int | None) -
     return None if labels is None else labels[start:stop]
 
 
-def _to_numpy(tensor: Tensor) -> NDArray[np.floating[Any]]:
+def _to_numpy(tensor: Tensor) -> NDArray[np.floating]:
     """Convert a tensor; NumPy has no bfloat16, so that becomes float32."""
     tensor = tensor.detach().cpu()
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
