@@ -137,6 +137,7 @@ def test_registered_positions_and_attention_are_built() -> None:
 def test_a_file_with_config_builder_and_module_needs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "plugin" / "src")
     path = "regard_plugin_example.positions:LogDistancePositionsConfig"
+    monkeypatch.delitem(sys.modules, "regard_plugin_example.positions", raising=False)  # other tests import it
     monkeypatch.setattr(POSITIONS, "_paths", {**POSITIONS._paths, "log-distance": path})
     assert "log-distance" in POSITIONS.names()
     assert "regard_plugin_example.positions" not in sys.modules
